@@ -87,14 +87,14 @@ TEXT = Attachment("t.md", "t.md", "text/markdown", b"# t")
     "model, size, why",
     [
         ("openai:gpt-5", 4_000_000, "has 4.0 MB, and gpt-5 gets pictures below 3.8 MB: make it smaller"),
-        ("openai:gpt-4", 10, "gpt-4 does not look at pictures"),
-        ("ollama:qwen3", 10, "qwen3 does not look at pictures"),
+        ("openai:gpt-4", 10, "gpt-4 accepts no pictures"),
+        ("ollama:qwen3", 10, "qwen3 accepts no pictures"),
         ("script:", 40_000, "gets pictures below 32,768 bytes"),
         ("ollama:something-new", 40_000, "set llm.profiles"),
     ],
 )
 def test_a_picture_that_would_not_be_seen_is_refused(model: str, size: int, why: str) -> None:
-    """A model that does not look at pictures, or not at one so large, is named with what to do."""
+    """A model that accepts no pictures, or none so large, is named with what to do."""
     with pytest.raises(AttachmentError, match=r"cannot attach p.png: ") as caught:
         check_attachments([TEXT, picture(size)], Agent(name="a", model=model), KEYS)
     assert why in str(caught.value)

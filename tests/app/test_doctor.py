@@ -63,11 +63,11 @@ async def database(tmp_path: Path) -> Path:
 async def test_a_whole_database_is_well(database: Path) -> None:
     """It is opened, and where that is asked for read through."""
     (found,) = await check_storage(str(database), database)
-    assert found.is_well
-    assert found.told == f"{database}: it answers, its tables are those of this version"
+    assert found.is_ok
+    assert found.detail == f"{database}: it answers, its tables are those of this version"
     (found,) = await check_storage(str(database), database, is_whole=True)
-    assert found.is_well
-    assert found.told == f"{database}: whole, its tables are those of this version"
+    assert found.is_ok
+    assert found.detail == f"{database}: whole, its tables are those of this version"
 
 
 async def test_what_is_no_database_is_told(tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ async def test_what_is_no_database_is_told(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     path.write_bytes(b"no database" * 100)
     (found,) = await check_storage(str(path), path)
-    assert not found.is_well
-    assert "bring back a copy that is whole" in found.told
+    assert not found.is_ok
+    assert "bring back a copy that is whole" in found.detail
 
 
 async def test_a_newer_database_is_told(database: Path) -> None:
@@ -85,8 +85,8 @@ async def test_a_newer_database_is_told(database: Path) -> None:
     connection.execute("INSERT INTO harborage_migrations (number, name, checksum) VALUES (999, 'later', 'x')")
     connection.close()
     (found,) = await check_storage(str(database), database)
-    assert not found.is_well
-    assert "upgrade this package" in found.told
+    assert not found.is_ok
+    assert "upgrade this package" in found.detail
 
 
 async def test_damage_inside_is_found(database: Path) -> None:
@@ -96,7 +96,7 @@ async def test_damage_inside_is_found(database: Path) -> None:
     connection.execute("UPDATE sqlite_schema SET rootpage = 2 WHERE type = 'index'")
     connection.close()
     (found,) = await check_storage(str(database), database, is_whole=True)
-    assert not found.is_well
+    assert not found.is_ok
 
 
 BROKEN = {
@@ -130,12 +130,12 @@ async def test_what_cannot_be_read_is_named_and_hides_no_other(tmp_path: Path) -
         connection.close()
         found = {one.what: one for one in await check_storage(str(path), path, is_whole=True)}
         assert set(found) == {"database", "records"}, what
-        assert found["database"].is_well
-        assert not found["records"].is_well
-        assert named in found["records"].told, (what, found["records"].told)
-        assert "run a" not in found["records"].told
-        assert "run c" not in found["records"].told
-        assert "restore a copy that is whole" in found["records"].told
+        assert found["database"].is_ok
+        assert not found["records"].is_ok
+        assert named in found["records"].detail, (what, found["records"].detail)
+        assert "run a" not in found["records"].detail
+        assert "run c" not in found["records"].detail
+        assert "restore a copy that is whole" in found["records"].detail
 
 
 GONE = {
@@ -169,14 +169,14 @@ async def test_what_is_gone_is_named_with_its_run(tmp_path: Path) -> None:
             await storage.store.commit(Commit(sends=(sent,)))
         event = Event(EventType.BUS_DROPPED, WHO, BusDroppedPayload(1, 1, 1, 1), NOW)
         await storage.store.commit(Commit(who=Identity("t", "u", "e"), events=(encode_event(event),)))
-    assert all(one.is_well for one in await check_storage(str(whole), whole, is_whole=True))
+    assert all(one.is_ok for one in await check_storage(str(whole), whole, is_whole=True))
     for number, (what, (sql, named)) in enumerate(GONE.items()):
         path = tmp_path / f"{number}.db"
         shutil.copyfile(whole, path)
         connection = apsw.Connection(str(path))
         connection.execute(sql)
         connection.close()
-        told = "; ".join(one.told for one in await check_storage(str(path), path, is_whole=True) if not one.is_well)
+        told = "; ".join(one.detail for one in await check_storage(str(path), path, is_whole=True) if not one.is_ok)
         assert named in told, (what, told)
         assert "run a" not in told, what
         assert "run c" not in told, what
@@ -191,7 +191,7 @@ async def test_a_pause_that_cannot_be_read_is_named_with_its_run(tmp_path: Path)
         while not await runtime.pauses.every_open():
             await settle()
         await runtime.aclose()
-    assert all(one.is_well for one in await check_storage(str(whole), whole, is_whole=True))
+    assert all(one.is_ok for one in await check_storage(str(whole), whole, is_whole=True))
     for damage in ("data = x'00'", "status = 'postponed'", "deadline = -1", "reason = 'bored'"):
         path = tmp_path / "damaged.db"
         shutil.copyfile(whole, path)
@@ -199,8 +199,8 @@ async def test_a_pause_that_cannot_be_read_is_named_with_its_run(tmp_path: Path)
         connection.execute(f"UPDATE harborage_pauses SET {damage}")
         assert connection.changes() > 0, damage
         connection.close()
-        (flawed,) = [one for one in await check_storage(str(path), path, is_whole=True) if not one.is_well]
-        assert f"run {run.id}: " in flawed.told, flawed.told
+        (flawed,) = [one for one in await check_storage(str(path), path, is_whole=True) if not one.is_ok]
+        assert f"run {run.id}: " in flawed.detail, flawed.detail
 
 
 async def test_an_event_that_cannot_be_read_is_named(database: Path) -> None:
@@ -217,8 +217,8 @@ async def test_an_event_that_cannot_be_read_is_named(database: Path) -> None:
     connection.close()
     _, found = await check_storage(str(database), database, is_whole=True)
     for wrong in (", event 1: ", ", event 3: ", ": events 4 to 4 are gone", ", event 5: "):
-        assert f"session s{wrong}" in found.told
-    assert "event 2: " not in found.told
+        assert f"session s{wrong}" in found.detail
+    assert "event 2: " not in found.detail
 
 
 RECORD = "UPDATE harborage_records SET data = x'ff00' WHERE kind LIKE '{}'"
@@ -258,8 +258,8 @@ async def test_a_record_that_cannot_be_read_is_named_and_hides_no_run(tmp_path: 
         connection.execute(damage)
         assert connection.changes() > 0, damage
         connection.close()
-        (flawed,) = [one for one in await check_storage(str(path), path, is_whole=True) if not one.is_well]
-        assert named in flawed.told, (damage, flawed.told)
+        (flawed,) = [one for one in await check_storage(str(path), path, is_whole=True) if not one.is_ok]
+        assert named in flawed.detail, (damage, flawed.detail)
         async with await open_storage(str(path)) as storage:
             waits = await list_pending(storage)
         assert run.id in {wait.id for wait in waits if wait.kind is WaitKind.RUN}, damage
@@ -269,8 +269,8 @@ async def test_a_log_that_is_gone_is_told(database: Path) -> None:
     """Beside shared memory that a process left behind, the log belongs to the database."""
     database.with_name(f"{database.name}-shm").write_bytes(b"")
     found = await check_storage(str(database), database, is_whole=True)
-    assert [(one.what, one.is_well) for one in found] == [("log", False), ("database", True)]
-    assert f"{database.name}-wal is gone" in found[0].told
+    assert [(one.what, one.is_ok) for one in found] == [("log", False), ("database", True)]
+    assert f"{database.name}-wal is missing" in found[0].detail
 
 
 @pytest.mark.xfail(
@@ -285,13 +285,13 @@ async def test_a_log_that_is_gone_without_a_trace_is_told(database: Path, tmp_pa
         copy = tmp_path / "copy.db"
         shutil.copyfile(database, copy)
     found = await check_storage(str(copy), copy, is_whole=True)
-    assert any(not one.is_well for one in found)
+    assert any(not one.is_ok for one in found)
 
 
 async def test_a_storage_without_a_file_answers() -> None:
     """Of a server nothing but that can be known."""
     (found,) = await check_storage("memory:", None)
-    assert found.is_well
+    assert found.is_ok
 
 
 ME = Identity("t", "u", "s")

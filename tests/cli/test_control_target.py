@@ -337,4 +337,4 @@ def test_doctor_tells_a_damaged_database(project: Path, typed: Typed) -> None:
     (project / ".harborage" / "harborage.db").write_bytes(b"no database" * 100)
     code, out, _ = typed("doctor")
     assert (code, out.startswith("✗ database  ")) == (1, True)
-    assert json.loads(typed("doctor", "--json")[1])["findings"][0]["is_well"] is False
+    assert json.loads(typed("doctor", "--json")[1])["findings"][0]["is_ok"] is False

@@ -156,7 +156,7 @@ def test_what_needs_a_person_comes_last() -> None:
 
 def test_findings_and_what_was_settled_are_told() -> None:
     """A line each."""
-    found = [Finding(what="database", told="whole"), Finding(what="disk", told="full\x1b", is_well=False)]
+    found = [Finding(what="database", detail="whole"), Finding(what="disk", detail="full\x1b", is_ok=False)]
     assert render_findings(found) == ["✓ database  whole", "✗ disk  full\\x1b"]
     assert render_settled([Settled(wait=ORPHAN, done="rejected")]) == ["✓ ended pause x1: rejected"]
     assert render_settled([]) == ["nothing was left to end"]
@@ -164,8 +164,8 @@ def test_findings_and_what_was_settled_are_told() -> None:
 
 def test_machines_get_all_of_it() -> None:
     """One object: findings, waits and what was settled."""
-    told = json.loads(pending_json([Finding(what="a", told="b")], [ASKED], [Settled(wait=ORPHAN, done="rejected")]))
-    assert told["findings"] == [{"what": "a", "told": "b", "is_well": True}]
+    told = json.loads(pending_json([Finding(what="a", detail="b")], [ASKED], [Settled(wait=ORPHAN, done="rejected")]))
+    assert told["findings"] == [{"what": "a", "detail": "b", "is_ok": True}]
     assert told["settled"] == [{"kind": "pause", "id": "x1", "done": "rejected"}]
     (row,) = told["waits"]
     assert (row["kind"], row["needs_person"], row["is_orphan"], row["on"]) == ("approval", True, False, "person")

@@ -1,4 +1,4 @@
-"""The workshop: an agent's description in, a running system out."""
+"""Compose an agent's description into a running system: for the command line, and for tests of frozen runs."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     An agent with neither a planner nor a model runs on the model that `--model` names, or that this machine has.
     `previews` show the approver what a call would change, by the tool's name.
 
-    `context` are providers that add to what the planner is shown, `memory` is how a session remembers its earlier runs.
+    `context` are providers that add to the planner's context, `memory` is how a session remembers its earlier runs.
 
     `check` is called before the first run and raises `AgentNotReadyError` when the agent cannot work on this machine.
     """

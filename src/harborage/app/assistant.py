@@ -21,14 +21,14 @@ _INSTRUCTIONS: Final = (
     "say so when the tools do not give it. Name the files and pages that an answer rests on."
 )
 _BEFORE_WRITING: Final = AlwaysDeny("it changes a file")
-_BEFORE_SENDING: Final = AlwaysDeny("it sends this address, and whatever is written into it, to another machine")
+_BEFORE_SENDING: Final = AlwaysDeny("it sends this address, and any data in it, to another machine")
 
 
 def assistant(root: Path) -> Agent:
     """An agent that reads, searches and writes files below `root`, calculates, tells the time and fetches web pages.
 
     It has no model of its own. A person is asked before it writes a file, reads one whose name says that it holds
-    secrets, or fetches a page: what a file says may have made it want to.
+    secrets, or fetches a page: the content of a file may have misled it.
     """
     from harborage.tools.standard import standard_tools
 

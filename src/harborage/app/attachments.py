@@ -1,7 +1,7 @@
 """Attach the user's files to a run: read them, check them, and put them into its artifacts.
 
-Errors are found before a model is asked: a missing file, a picture that is none, one that is larger than the model
-takes, one for a model that takes no pictures.
+Errors are found before the model is called: a missing file, a picture that is none, one that is too large for the
+model, one for a model that accepts no pictures.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Attachment(msgspec.Struct, frozen=True):
 
 
 def read_attachment(path: Path) -> Attachment:
-    """The file at `path`, whole.
+    """Read the file at `path`.
 
     Raises:
-        AttachmentError: it is not there, no file, empty, too large, or named as a picture and none.
+        AttachmentError: it is missing, no file, empty, too large, or named as a picture and none.
     """
     try:
         if not path.is_file():
@@ -76,7 +76,7 @@ def read_attachment(path: Path) -> Attachment:
 
 
 def _mime(path: Path, data: bytes) -> str:
-    """The type by the content, else by the name, else text or bytes."""
+    """Return the MIME type by the content, else by the name, else text or bytes."""
     seen = image_type(data)
     named = mimetypes.guess_type(path.name)[0] or ""
     if not seen and named in _PICTURES:
@@ -94,10 +94,10 @@ def _is_text(data: bytes) -> bool:
 
 
 def check_attachments(attachments: Sequence[Attachment], agent: Agent, environ: Mapping[str, str]) -> None:
-    """Accept files that the agent's model can take; of a client that is open already nothing is known.
+    """Accept files that the agent's model accepts; nothing is checked for a client that the agent itself opened.
 
     Raises:
-        AttachmentError: the model does not look at pictures, or not at one so large.
+        AttachmentError: the model accepts no pictures, or none so large.
         LLMError: the model cannot be configured; the text names the setting.
     """
     if not any(one.is_image for one in attachments) or not isinstance(agent.model, str | ConfigSnapshot):
@@ -117,12 +117,12 @@ def check_attachments(attachments: Sequence[Attachment], agent: Agent, environ: 
 
 
 def _check_picture(one: Attachment, config: ConfigSnapshot, profile: ModelProfile, is_known: bool) -> None:
-    """A picture that is larger than the limit would reach the model as a mere reference."""
+    """Refuse a picture above the limit, which would reach the model as a mere reference."""
     limit = profile.inline_limit_bytes
     setting = f"llm.profiles[{config.model!r}].inline_limit_bytes"
     if limit is None and is_known:
         raise AttachmentError(
-            one.path, f"{config.model} does not look at pictures: choose a model that does; if it does, set {setting}"
+            one.path, f"{config.model} accepts no pictures: choose a model that does; if it does, set {setting}"
         )
     most = limit if limit is not None else config.heavy_output_threshold or 0
     if len(one.data) >= most:
@@ -134,7 +134,7 @@ def _check_picture(one: Attachment, config: ConfigSnapshot, profile: ModelProfil
 
 
 def readable(agent: Agent) -> Agent:
-    """The agent with a tool that reads what is attached, if it decides by a model and has none yet."""
+    """Return the agent with a tool that reads attached files, if it uses a model and has no such tool yet."""
     options = agent.options
     is_own = is_own_planner(agent.planner)
     if is_own or _READER in options.built_in:
@@ -144,7 +144,7 @@ def readable(agent: Agent) -> Agent:
 
 
 async def attach(store: ArtifactStore, who: Identity, attachments: Sequence[Attachment]) -> list[ArtifactRef]:
-    """Put files into the session of `who`; their ids are what `Runtime.start` takes as `input_artifacts`."""
+    """Put files into the session of `who`; return their ids, for `Runtime.start(input_artifacts=…)`."""
     scope = ArtifactScope.of(who)
     return [
         await store.put_bytes(scope, one.data, mime_type=one.mime, filename=one.name, source=_SOURCE)

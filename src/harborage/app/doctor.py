@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from harborage.app.examination import Flaws, Told, examine
+from harborage.app.examination import Flaws, OnProgress, examine
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.errors import HarborageError
 from harborage.events import DurableEventBus
@@ -41,26 +41,26 @@ _LITTLE_ROOM: Final = 100 * 1024 * 1024
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One result of a check: `what` was checked, `told` is what was found, `is_well` whether that is in order."""
+    """One result of a check: `what` was checked, `detail` is the result, `is_ok` whether that is in order."""
 
     what: str
-    told: str
-    is_well: bool = True
+    detail: str
+    is_ok: bool = True
 
 
 async def check_storage(
-    url: str, path: Path | None, *, is_whole: bool = False, told: Told | None = None
+    url: str, path: Path | None, *, is_whole: bool = False, on_progress: OnProgress | None = None
 ) -> list[Finding]:
-    """Check the storage that `url` names, a file at `path` if it is one; a finding that is not well says what to do.
+    """Check the storage that `url` names, a file at `path` if it is one; a finding that is not ok says what to do.
 
-    Whether it can be used, that is; with `is_whole` everything that it keeps is read, in slices that keep no worker
-    waiting. `told` hears how far that has come.
+    The check says whether it can be used. With `is_whole` every row is read, in slices that keep no worker waiting, and
+    `on_progress` is called.
     """
     found = [] if path is None else _lost_log(path)
     try:
-        storage = await open_storage(url)  # which checks place, file system, right to write, and migrations
+        storage = await open_storage(url)  # checks the path, the file system, the permission to write, and migrations
     except DatabaseReadOnlyError as error:
-        found.append(Finding(what="access", told=str(error), is_well=False))
+        found.append(Finding(what="access", detail=str(error), is_ok=False))
         if path is None:
             return found
         from harborage.state.sqlite import open_to_read
@@ -68,9 +68,9 @@ async def check_storage(
         try:
             storage = await open_to_read(url, SYSTEM_CLOCK)
         except DatabaseError as error:
-            return [*found, Finding(what="database", told=str(error), is_well=False)]
+            return [*found, Finding(what="database", detail=str(error), is_ok=False)]
     except DatabaseError as error:
-        return [*found, Finding(what="database", told=str(error), is_well=False)]
+        return [*found, Finding(what="database", detail=str(error), is_ok=False)]
     where = "" if path is None else f"{path}: "
     flaws = Flaws()
     damage: list[str] = []
@@ -78,32 +78,32 @@ async def check_storage(
         if is_whole:
             async with asyncio.TaskGroup() as both:  # the pages of a file beside its rows, which take another processor
                 pages = both.create_task(_damage(path, is_read_only=storage.is_read_only))
-                rows = both.create_task(_records(storage, flaws, told))
+                rows = both.create_task(_records(storage, flaws, on_progress))
             damage = [*dict.fromkeys((*pages.result(), *rows.result()))]
     if damage:
-        found.append(Finding(what="database", told=f"{where}{_damaged(damage)}", is_well=False))
+        found.append(Finding(what="database", detail=f"{where}{_damaged(damage)}", is_ok=False))
     else:
         state = "whole" if is_whole else "it answers"
-        found.append(Finding(what="database", told=f"{where}{state}, its tables are those of this version"))
+        found.append(Finding(what="database", detail=f"{where}{state}, its tables are those of this version"))
     if flaws:
-        found.append(Finding(what="records", told=flaws.told(), is_well=False))
+        found.append(Finding(what="records", detail=flaws.summary(), is_ok=False))
     return found if path is None else [*found, *_place(path)]
 
 
 def _lost_log(path: Path) -> list[Finding]:
-    """Find a write-ahead log that is gone while its shared memory is there: the last commits went with it."""
+    """Find a write-ahead log that is missing although its shared memory is there: the last commits are lost."""
     real = path.resolve()
     log, shared = real.with_name(f"{real.name}-wal"), real.with_name(f"{real.name}-shm")
     if log.exists() or not shared.exists():
         return []
-    told = f"{log} is gone while {shared.name} is there: the last commits are lost; restore both, or a copy"
-    return [Finding(what="log", told=told, is_well=False)]
+    text = f"{log} is missing although {shared.name} is there: the last commits are lost; restore both, or a copy"
+    return [Finding(what="log", detail=text, is_ok=False)]
 
 
-async def _records(storage: Storage, flaws: Flaws, told: Told | None) -> list[str]:
-    """Find what of the records cannot be read, is gone, or does not agree; returns why the rest cannot be looked at."""
+async def _records(storage: Storage, flaws: Flaws, on_progress: OnProgress | None) -> list[str]:
+    """Find rows that are damaged, missing or contradictory; return the errors that kept others from being checked."""
     try:
-        await examine(storage.store, flaws, told)
+        await examine(storage.store, flaws, on_progress)
         for flaw in await _task_flaws(storage):
             flaws.add(flaw)
     except DatabaseError as error:
@@ -158,11 +158,11 @@ def _place(path: Path) -> list[Finding]:
     found = []
     room = shutil.disk_usage(folder).free
     if room < _LITTLE_ROOM:
-        told = f"{room:,} bytes are left on the disk of {folder}; free some space"
-        found.append(Finding(what="disk", told=told, is_well=False))
+        text = f"{room:,} bytes are left on the disk of {folder}; free some space"
+        found.append(Finding(what="disk", detail=text, is_ok=False))
     if not os.access(folder, os.W_OK):
-        told = f"{folder} may not be written, and SQLite writes beside its file; let this user write there"
-        found.append(Finding(what="folder", told=told, is_well=False))
+        text = f"{folder} may not be written, and SQLite writes beside its file; let this user write there"
+        found.append(Finding(what="folder", detail=text, is_ok=False))
     return found
 
 

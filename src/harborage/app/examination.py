@@ -1,4 +1,4 @@
-"""The check of everything that a storage keeps: damage, what is gone, and facts that do not agree, each by its row."""
+"""The check of a whole storage: damaged rows, missing ones, and rows that contradict each other."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from harborage.store import ControlRow, SessionRow, Store
     from harborage.store.check import Disagreement
 
-__all__ = ["JUDGES", "Flaws", "Told", "examine"]
+__all__ = ["JUDGES", "Flaws", "OnProgress", "examine"]
 
-Told = Callable[[str, float], None]
-"""Hears what is being checked, and how much of it has been, from 0 to 1."""
+OnProgress = Callable[[str, float], None]
+"""Called with the part that is being checked, and how much of it is done, from 0 to 1."""
 
 _SHOWN: Final = 5
 _BODY: Final = b'"$body"'
@@ -37,7 +37,7 @@ _NOUNS: Final = {"event": "session", "group": "group", "pause": "pause", "sessio
 
 
 class Flaws:
-    """What was found wrong: the first ones in words, and how many there are."""
+    """The flaws that were found: the texts of the first ones, and the number of all."""
 
     def __init__(self) -> None:
         self._shown: list[str] = []
@@ -47,31 +47,31 @@ class Flaws:
         return bool(self._count)
 
     def add(self, says: str) -> None:
-        """Note one more; what was said before is the same one."""
+        """Add a flaw; one with the same text is counted once."""
         if says not in self._shown:
             self._count += 1
             if len(self._shown) < _SHOWN:
                 self._shown.append(says)
 
-    def told(self) -> str:
-        """The first of them, how many more there are, and what to do."""
+    def summary(self) -> str:
+        """Return the first flaws, the number of others, and what to do."""
         more = f"; {self._count - _SHOWN} more" if self._count > _SHOWN else ""
         return f"{'; '.join(self._shown)}{more}; restore a copy that is whole"
 
 
-async def examine(store: Store, flaws: Flaws, told: Told | None = None) -> None:
-    """Add to `flaws` what is wrong with everything that is stored; any number of workers may work on it meanwhile.
+async def examine(store: Store, flaws: Flaws, on_progress: OnProgress | None = None) -> None:
+    """Add every flaw of the store to `flaws`; any number of workers may work on it meanwhile.
 
     Raises:
         DatabaseError: the database cannot be read on.
     """
-    async for one in check_everything(store, JUDGES, told=told):
+    async for one in check_everything(store, JUDGES, told=on_progress):
         if one.kind not in _PENDING:
             flaws.add(_named(one))
 
 
 def _named(one: Disagreement) -> str:
-    """What is wrong, behind the name of what it is wrong with."""
+    """Return the text of a flaw, after the name of its subject."""
     if one.kind.endswith(("_damaged", "_gone", "_missing")):
         return one.says
     return f"{_NOUNS.get(one.kind.partition('_')[0], 'run')} {one.subject}: {one.says}"

@@ -70,10 +70,10 @@ class FrozenRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def load(cls, path: Path) -> FrozenRun:
-        """The frozen run in the file `path`.
+        """Load the frozen run in the file `path`.
 
         Raises:
-            FreezeError: there is none, or none of a version that is known.
+            FreezeError: the file is missing, or is no frozen run of a known version.
         """
         try:
             found = codec.decode(path.read_bytes(), cls)
@@ -89,7 +89,7 @@ class FrozenRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def record(self) -> list[bytes]:
-        """The run's record, as `Run.history()` would give it."""
+        """The run's journal, as `Run.history()` returns it."""
         return [bytes(entry) for entry in self.entries]
 
     async def artifacts(self) -> ArtifactStore:
@@ -121,10 +121,10 @@ def freeze(
     attached: Sequence[Attached] = (),
     environ: Mapping[str, str] = os.environ,
 ) -> Frozen:
-    """The files that make a test of a run; `agent` is what named its agent in the folder `root`, `out` their folder.
+    """Return the files of a test of a run in the folder `out`; `agent` names its agent in the folder `root`.
 
-    Nothing is written. The values of variables in `environ` that are called like secrets are hidden, and so is what
-    looks like one.
+    Nothing is written. Values of variables in `environ` whose names say that they are secrets are hidden, and so are
+    texts that look like secrets.
 
     Raises:
         FreezeError: the run has not ended.
@@ -134,7 +134,7 @@ def freeze(
     if not history.has_ended:
         raise FreezeError(f"run {history.run_id} is still going; freeze it once it has ended")
     scrubber = Scrubber(secrets_of(environ))
-    entries = tuple(msgspec.Raw(codec.encode(_cleaned(codec.decode(entry), scrubber))) for entry in record)
+    entries = tuple(msgspec.Raw(codec.encode(_clean(codec.decode(entry), scrubber))) for entry in record)
     run = FrozenRun(
         run_id=history.run_id,
         goal=scrubber.text(history.goal),
@@ -145,16 +145,20 @@ def freeze(
     name = _name(history)
     cassette = out / _FOLDER / f"{name}.json"
     text = _TEST.format(
-        title=_title(run, history), name=name, folder=_FOLDER, agent=agent, root=_way(out.resolve(), root.resolve())
+        title=_title(run, history),
+        name=name,
+        folder=_FOLDER,
+        agent=agent,
+        root=_relative_path(out.resolve(), root.resolve()),
     )
-    return Frozen(test=out / f"test_{name}.py", test_text=text, run=cassette, run_data=_lines(run))
+    return Frozen(test=out / f"test_{name}.py", test_text=text, run=cassette, run_data=_to_lines(run))
 
 
 def write_frozen(frozen: Frozen, *, force: bool = False) -> None:
     """Write both files.
 
     Raises:
-        FreezeError: one is there already and it is not to be replaced, or they cannot be written.
+        FreezeError: a file exists and may not be replaced, or they cannot be written.
     """
     there = [str(path) for path in (frozen.test, frozen.run) if path.exists()]
     if there and not force:
@@ -168,7 +172,7 @@ def write_frozen(frozen: Frozen, *, force: bool = False) -> None:
 
 
 async def attached_to(record: Sequence[bytes], artifacts: ArtifactStore) -> list[Attached]:
-    """The files that the user had attached to the run, as far as the store still has them."""
+    """Return the files that the user attached to the run, as far as the store still has them."""
     request = history_of(record).request
     scope = _scope(request.who)
     found: list[Attached] = []
@@ -185,46 +189,46 @@ def cleaner(environ: Mapping[str, str] = os.environ) -> Callable[[Any], Any]:
     scrubber = Scrubber(secrets_of(environ))
 
     def clean(value: Any) -> Any:
-        return codec.decode(codec.encode(_cleaned(codec.to_plain(value), scrubber)), type(value))
+        return codec.decode(codec.encode(_clean(codec.to_plain(value), scrubber)), type(value))
 
     return clean
 
 
 def shown_json(data: bytes, environ: Mapping[str, str] = os.environ) -> bytes:
-    """JSON for other eyes: what freezing hides in a record is hidden, and the tokens of pauses are left to answer with.
+    """Return JSON that may be shown: secrets are hidden as in a frozen run, but tokens of pauses are not.
 
     Arguments of calls, which are bytes in a decision and text in a call, are shown as JSON.
 
     Raises:
-        RedactionFailedError: it is nested too deeply to be looked through.
+        RedactionFailedError: it is nested too deeply.
     """
     before = codec.decode(data)
-    after = _cleaned(before, Scrubber(secrets_of(environ)))
+    after = _clean(before, Scrubber(secrets_of(environ)))
     if isinstance(before, dict):
         for pause, shown in zip(before.get("pauses") or (), after.get("pauses") or (), strict=True):
             shown["token"] = pause["token"]
-    return codec.encode(_readable(after))
+    return codec.encode(_with_readable_args(after))
 
 
 _FOREIGN: Final = frozenset({"background", "metadata", "observation", "payload", "seen"})
-"""What tools, models and people have written, which stays as it is."""
+"""Fields with values of tools, models and people, which are not changed."""
 
 
-def _readable(value: Any) -> Any:
-    """The same with the arguments of calls as JSON."""
+def _with_readable_args(value: Any) -> Any:
+    """Return `value` with the arguments of calls as JSON."""
     match value:
         case {"args": str(args), **rest} if "tool" in rest or "name" in rest:
-            return {**value, "args": _arguments(args)}
+            return {**value, "args": _decode_args(args)}
         case dict():
-            return {key: inner if key in _FOREIGN else _readable(inner) for key, inner in value.items()}
+            return {key: inner if key in _FOREIGN else _with_readable_args(inner) for key, inner in value.items()}
         case list():
-            return [_readable(inner) for inner in value]
+            return [_with_readable_args(inner) for inner in value]
         case _:
             return value
 
 
-def _arguments(text: str) -> Any:
-    """Arguments that are kept as JSON text or as base64 of it; what is neither stays as it is."""
+def _decode_args(text: str) -> Any:
+    """Return arguments from JSON text or its base64; any other text is returned unchanged."""
     for data in (text.encode(), _from_base64(text)):
         with suppress(msgspec.DecodeError, RecursionError):
             return codec.decode(data)
@@ -238,22 +242,22 @@ def _from_base64(text: str) -> bytes:
         return b""
 
 
-def _cleaned(value: Any, scrubber: Scrubber) -> Any:
-    return _arguments_cleaned(scrubber.plain(value), scrubber)
+def _clean(value: Any, scrubber: Scrubber) -> Any:
+    return _clean_arguments(scrubber.plain(value), scrubber)
 
 
-def _arguments_cleaned(value: Any, scrubber: Scrubber) -> Any:
-    """The same with secrets hidden in the arguments of calls, which JSON holds as base64."""
+def _clean_arguments(value: Any, scrubber: Scrubber) -> Any:
+    """Return `value` with secrets hidden in the arguments of calls, which are base64 in JSON."""
     match value:
         case dict():
             return {
                 key: _clean_base64(inner, scrubber)
                 if key == "args" and isinstance(inner, str)
-                else _arguments_cleaned(inner, scrubber)
+                else _clean_arguments(inner, scrubber)
                 for key, inner in value.items()
             }
         case list():
-            return [_arguments_cleaned(inner, scrubber) for inner in value]
+            return [_clean_arguments(inner, scrubber) for inner in value]
         case _:
             return value
 
@@ -268,9 +272,9 @@ def _clean_base64(text: str, scrubber: Scrubber) -> str:
 
 
 def _name(history: RunHistory) -> str:
-    """A name for the files: what was wanted, and the end of the run's id, which tells one run from another."""
-    words = re.sub(r"[^a-z0-9]+", "_", history.goal.lower()).strip("_")
-    slug = words[:_LONGEST_SLUG].rstrip("_") or "run"
+    """Return a name for the files: the goal, and the end of the run's id, which makes it unique."""
+    text = re.sub(r"[^a-z0-9]+", "_", history.goal.lower()).strip("_")
+    slug = text[:_LONGEST_SLUG].rstrip("_") or "run"
     return f"{slug}_{history.run_id[-6:].lower()}"
 
 
@@ -281,13 +285,13 @@ def _title(run: FrozenRun, history: RunHistory) -> str:
     return f"Run {run.run_id} of {history.started_at:%Y-%m-%d}: {plain}"
 
 
-def _way(start: Path, end: Path) -> str:
-    """The way from a folder to another, as the test writes it."""
+def _relative_path(start: Path, end: Path) -> str:
+    """Return the path from one folder to another, as it is written in the test."""
     return Path(os.path.relpath(end, start)).as_posix()
 
 
-def _lines(run: FrozenRun) -> bytes:
-    """The file, an entry a line: people compare two of them, and tools do it line by line."""
+def _to_lines(run: FrozenRun) -> bytes:
+    """Return the file with one entry a line, so that two of them can be compared line by line."""
     head = codec.to_plain(run)
     entries = head.pop("entries")
     opening = msgspec.json.format(codec.encode(head), indent=2).rstrip().removesuffix(b"}").rstrip()

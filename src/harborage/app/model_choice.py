@@ -47,7 +47,7 @@ OllamaModels: TypeAlias = Callable[[str], Awaitable[list[str] | None]]
 
 
 class ChosenModel(msgspec.Struct, frozen=True):
-    """A model string, and in a few words why it is that one."""
+    """A model string, and a short reason for the choice."""
 
     model: str
     why: str
@@ -62,12 +62,12 @@ class _OllamaTags(msgspec.Struct):
 
 
 async def with_model(agent: Agent, wanted: str, environ: Mapping[str, str]) -> tuple[Agent, ChosenModel | None]:
-    """The agent on the model that is `wanted`, else on its own, else on what this machine has; and which one that is.
+    """Return the agent with the model `wanted`, else its own, else the best of this machine; and the chosen model.
 
-    None when the agent decides without a model that is known here.
+    The model is None for an agent with a planner of its own, or with a client that is no model string.
 
     Raises:
-        AgentNotReadyError: a model is wanted for an agent with a planner of its own, or there is none to be had.
+        AgentNotReadyError: a model is wanted for an agent with a planner of its own, or there is none.
     """
     if is_own_planner(agent.planner):
         if wanted:
@@ -92,7 +92,7 @@ async def choose_model(
     """Return the best model that this machine has. A key whose driver is not installed does not count.
 
     Raises:
-        AgentNotReadyError: there is none; the text says how to come by one.
+        AgentNotReadyError: there is none; the text says how to get one.
     """
     for variable, model, package in _BY_KEY:
         if environ.get(variable, "").strip() and (

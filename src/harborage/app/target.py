@@ -143,7 +143,7 @@ def importable(folder: Path) -> Iterator[None]:
 
 
 def load_agent(target: str) -> Agent:
-    """The agent that `target` names; without `:attribute` the one called `agent`. A function is called for its agent.
+    """Return the agent that `target` names; without `:attribute` the one called `agent`. A function is called for it.
 
     Raises:
         TargetError: no such file or module, it fails to import, or it holds no such agent.
@@ -192,9 +192,9 @@ def _module(target: str, place: str) -> ModuleType:
 
 
 def _where(error: BaseException) -> str:
-    """The file and line that failed, with a colon: the last ones that are not of Python, of what is installed, or ours.
+    """Return the file and line that failed, with a colon: the last one outside of Python, installed packages and ours.
 
-    An error inside a library is the fault of the line that called it, as far as its author is concerned.
+    An author looks for the cause of an error inside a library in the line that called it.
     """
     if isinstance(error, SyntaxError):
         return ""  # its own text names both

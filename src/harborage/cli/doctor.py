@@ -71,22 +71,22 @@ async def _doctor(options: _Options) -> int:
     from harborage.cli.text import wire_json
 
     require_database(options.url)
-    told = _show_progress if options.is_whole and sys.stderr.isatty() else None
+    on_progress = _show_progress if options.is_whole and sys.stderr.isatty() else None
     findings = await check_storage(
-        absolute_url(options.url), database_file(options.url), is_whole=options.is_whole, told=told
+        absolute_url(options.url), database_file(options.url), is_whole=options.is_whole, on_progress=on_progress
     )
-    if told is not None:
+    if on_progress is not None:
         _clear_progress()
     if not options.is_json:
         _print(render_findings(findings))
     waits: list[Wait] = []
     settled: list[Settled] = []
-    if all(one.is_well for one in findings if one.what == DATABASE):
+    if all(one.is_ok for one in findings if one.what == DATABASE):
         waits, settled = await _list_pending(options)
     if options.is_json:
         sys.stdout.write(wire_json(pending_json(findings, waits, settled)) + "\n")
-    is_well = all(one.is_well for one in findings) and not any(map(needs_person, waits))
-    return _HEALTHY if is_well else _NEEDS_PERSON
+    is_ok = all(one.is_ok for one in findings) and not any(map(needs_person, waits))
+    return _HEALTHY if is_ok else _NEEDS_PERSON
 
 
 async def _list_pending(options: _Options) -> tuple[list[Wait], list[Settled]]:

@@ -120,7 +120,7 @@ def _lacks_worker(wait: Wait) -> bool:
 
 def render_findings(findings: Sequence[Finding]) -> list[str]:
     """Render the state of the database, a line for each check."""
-    return [f"{'✓' if one.is_well else '✗'} {one.what}  {printable(one.told)}" for one in findings]
+    return [f"{'✓' if one.is_ok else '✗'} {one.what}  {printable(one.detail)}" for one in findings]
 
 
 def render_pending(waits: Sequence[Wait], now: datetime, *, settles: bool) -> list[str]:

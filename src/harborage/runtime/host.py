@@ -447,7 +447,7 @@ class Runtime:
         try:
             await parts.engine.start(request.task_id, request, seed=() if fork is None else fork.seed)
         except SessionOverError as error:
-            raise parts.sessions.refused(error.row) from error
+            raise parts.sessions.session_closed_error(error.row) from error
 
     def _request(self, who: Quadruple, task: Task | SpawnRequest, goal: str, key: str) -> RunRequest:
         """What a task's run is started with; whoever hears of the task first, it is the same."""

@@ -105,7 +105,7 @@ async def survey(places: Places) -> list[Wait]:
     if places.sessions is not None:
         policy = places.sessions.policy
         found += _given(
-            of_session(one, policy, now=now) for one in await _readable("the sessions", places.sessions.every_open())
+            of_session(one, policy, now=now) for one in await _readable("the sessions", places.sessions.list_all_open())
         )
     order = list(WaitKind)
     return sorted(found, key=lambda wait: (order.index(wait.kind), wait.since, wait.id))

@@ -1,6 +1,6 @@
-"""Sessions: conversations that are opened, seen, closed for good, listed, and swept up when they were left.
+"""Sessions: conversations that are opened, touched, listed, closed for good, and swept when they are abandoned.
 
-Read `model` for the values, `registry` for the verbs, `sweeper` for the sweep. They are rows of the store of record.
+`model` has the values, `registry` the operations, `sweeper` the sweep. Sessions are rows of the store of record.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can go wrong with sessions. `identity.IdentityRequiredError` is raised here too.
+"""The errors of sessions. Sessions raise `identity.IdentityRequiredError`, too.
 
 SessionError
 ├── SessionStoreRequiredError     a registry needs a store
@@ -9,7 +9,7 @@ SessionError
 ├── SessionAlreadyOpenError       the session is open already
 ├── SessionClosedError            the session was closed
 ├── SessionNotFoundError          no such session
-├── SessionCorruptError           what is kept of it cannot be read
+├── SessionCorruptError           its row cannot be read
 └── SessionScopeRequiredError     a list that reaches beyond the caller's own sessions
 """
 
@@ -35,15 +35,15 @@ __all__ = [
 
 
 class SessionError(HarborageError):
-    """Something went wrong with a session."""
+    """An operation on a session failed."""
 
 
 class SessionStoreRequiredError(SessionError):
-    """A session registry needs the store that keeps its sessions."""
+    """A session registry needs the store of its sessions."""
 
 
 class SessionBusRequiredError(SessionError):
-    """A session registry needs the bus that it tells of its sessions."""
+    """A session registry needs the bus on which it publishes the events of its sessions."""
 
 
 class SessionRegistryClosedError(SessionError):
@@ -57,14 +57,14 @@ class _AboutSessionError(SessionError):
 
 
 class SessionMismatchError(_AboutSessionError):
-    """The id is not that of the session in the caller's identity. `session_id` is the id that was asked for."""
+    """The id is not that of the session in the caller's identity. `session_id` is the requested id."""
 
     def __init__(self, session_id: str = "") -> None:
         super().__init__(session_id, f"session {session_id!r} is not the session of the caller's identity")
 
 
 class SessionReopenForbiddenError(_AboutSessionError):
-    """A closed session does not open again; start a new one under a new id. It says when and why it was closed."""
+    """A closed session does not open again; use a new id. `closed_at` and `reason` are those of its close."""
 
     def __init__(self, session_id: str = "", closed_at: datetime | None = None, reason: str = "") -> None:
         self.closed_at = closed_at
@@ -89,14 +89,14 @@ class SessionClosedError(_AboutSessionError):
 
 
 class SessionNotFoundError(_AboutSessionError):
-    """No such session for this identity; another owner's looks exactly the same."""
+    """This identity has no such session; whether another one has is not shown."""
 
     def __init__(self, session_id: str = "") -> None:
         super().__init__(session_id, f"no session {session_id!r} for this identity; open it first")
 
 
 class SessionCorruptError(_AboutSessionError):
-    """What the store keeps of a session cannot be read; it was changed from outside."""
+    """The row of a session cannot be read; another program changed it."""
 
     def __init__(self, session_id: str = "", why: str = "") -> None:
         super().__init__(session_id, f"the record of session {session_id!r} cannot be read: {why}")

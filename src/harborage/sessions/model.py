@@ -1,6 +1,6 @@
-"""The values of this room: a session, which of them to list, how long they may live, and what a sweep did.
+"""The values of sessions: a session, a filter of lists, the limits of its life, and the result of a sweep.
 
-Values only. A session is a conversation of one user of one tenant; its id is the session part of the identity.
+A session is a conversation of one user of one tenant; its id is the session part of the identity.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SWEEP_INTERVAL: Final = timedelta(minutes=15)
 
 
 class SessionLimits(msgspec.Struct, frozen=True):
-    """What a session may use; nothing is limited yet."""
+    """The limits of a session; there are none yet."""
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,7 +61,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SessionInspection(msgspec.Struct, frozen=True, kw_only=True):
-    """A session, how long it has been there and been idle, and whether something runs in it."""
+    """A session, the seconds since it was opened and last seen, and whether a run executes in it."""
 
     session: Session
     age_s: float
@@ -70,7 +70,7 @@ class SessionInspection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sessions to list; an empty field narrows nothing, and a blank name in it counts for nothing.
+    """The sessions to list; an empty field narrows nothing, and blank names are skipped.
 
     `seen_since` and `seen_until` are inclusive bounds on `last_seen`.
     """
@@ -92,14 +92,14 @@ ANY = SessionFilter()
 
 
 class SessionPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How long sessions live, and how often the sweeper looks. Values that are not positive mean the defaults."""
+    """How long sessions live, and the time between two sweeps. Values that are not positive mean the defaults."""
 
     idle_ttl: timedelta = IDLE_TTL
     hard_cap: timedelta = HARD_CAP
     sweep_interval: timedelta = SWEEP_INTERVAL
 
     def effective(self) -> SessionPolicy:
-        """This policy with the defaults in their places."""
+        """Return this policy with the defaults filled in."""
         return SessionPolicy(
             idle_ttl=_positive(self.idle_ttl, IDLE_TTL),
             hard_cap=_positive(self.hard_cap, HARD_CAP),
@@ -115,14 +115,14 @@ class Reaped(StrEnum):
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """What one sweep did: the sessions it closed, and the first thing that went wrong meanwhile."""
+    """The result of one sweep: the sessions that it closed, and its first error."""
 
     reaped: tuple[Identity, ...] = ()
     error: Exception | None = None
 
 
 def session_of(row: SessionRow) -> Session:
-    """The session of a row.
+    """Return the session of a row.
 
     Raises:
         SessionCorruptError: it cannot be read.
@@ -147,7 +147,7 @@ def session_of(row: SessionRow) -> Session:
 
 
 def reason_to_reap(session: Session, policy: SessionPolicy, now: datetime) -> Reaped | None:
-    """Why the session is to be closed, if it is: the hard cap first, each only once it has been exceeded."""
+    """Return why the sweeper should close the session, or None; the hard cap comes first."""
     if now - session.opened_at > policy.hard_cap:
         return Reaped.HARD_CAP
     if now - session.last_seen > policy.idle_ttl:

@@ -1,7 +1,7 @@
-"""The session registry: opens, touches, closes, shows and lists sessions, and closes those that were left.
+"""The session registry: opens, touches, closes, shows and lists sessions, and closes abandoned ones.
 
-The store is the truth; events are told as well as they can be. Whether something runs in a session is not known here: a
-probe that is handed in says so.
+The store is the truth; a bus that refuses an event is only logged. A probe, which the caller passes in, tells whether a
+run executes in a session.
 """
 
 from __future__ import annotations
@@ -65,22 +65,22 @@ if TYPE_CHECKING:
 __all__ = ["FLEET_SCOPES", "Probe", "SessionRegistry", "Who"]
 
 FLEET_SCOPES = frozenset({"admin", "console:fleet"})
-"""Each of these lets a caller list sessions of others."""
+"""With one of these a caller may list sessions of other users."""
 
 Who: TypeAlias = Identity | Quadruple
 Probe: TypeAlias = Callable[[Identity], bool | Awaitable[bool]]
 
-_SEEN_AGAIN = timedelta(minutes=1)
-_MOST_VISITED = 1_024
+_VISIT_INTERVAL = timedelta(minutes=1)
+_MAX_VISITED = 1_024
 _PAGE = 500
 logger = logging.getLogger(__name__)
 
 
 class SessionRegistry:
-    """Sessions in a store of record, told about on a bus. Safe for many callers, and for several processes on a store.
+    """Sessions in a store of record, with events on a bus. Safe for many callers, and for several processes.
 
-    `is_running` says whether something runs in a session, which the sweeper then leaves alone; `on_closed` hears of
-    every session that is closed here. The store and the bus stay their owner's to close, after the registry.
+    `is_running` tells whether a run executes in a session, which the sweeper then spares; `on_closed` is called for
+    every session that is closed here. The owner of the store and the bus closes them, after the registry.
 
     Raises:
         SessionStoreRequiredError, SessionBusRequiredError: that part is None.
@@ -106,8 +106,8 @@ class SessionRegistry:
         self._is_running = is_running
         self._on_closed = on_closed
         self._clock = clock
-        self._sweeper = Sweeper(store, self._policy, self._runs, self._reaped, clock)
-        # What was visited a moment ago, so that not every start asks the store for its session.
+        self._sweeper = Sweeper(store, self._policy, self._has_runs, self._on_reaped, clock)
+        # The sessions of the last minute, so that not every start of a run reads its session from the store.
         self._visited: dict[Identity, Session] = {}
         self._is_closed = False
         self._crew = Crew(self._failed)
@@ -118,7 +118,7 @@ class SessionRegistry:
         return self._policy
 
     async def open(self, session_id: str, who: Who, *, context: dict[str, Any] | None = None) -> Session:
-        """A new session of `who`, whose identity names it. The same id of another tenant or user is another session.
+        """Open a new session of `who`, whose identity names it. Each tenant and user has session ids of their own.
 
         Raises:
             SessionRegistryClosedError, IdentityRequiredError, SessionMismatchError, SessionReopenForbiddenError,
@@ -127,23 +127,23 @@ class SessionRegistry:
         owner = self._owner(who, "sessions.open")
         if owner.session_id != session_id:
             raise SessionMismatchError(session_id)
-        session, is_new = await self._opened(owner, context or {})
+        session, is_new = await self._open_row(owner, context or {})
         if not is_new:
             raise SessionAlreadyOpenError(session_id)
         return session
 
     async def ensure_open(self, who: Who) -> Session:
-        """The open session of `who`, new if need be. Of callers at the same time one opens it.
+        """Return the open session of `who`; open it if there is none. Of concurrent callers one opens it.
 
         Raises:
             SessionRegistryClosedError, IdentityRequiredError: in this order.
             SessionReopenForbiddenError: it was closed; a new conversation needs a new id.
         """
-        session, _ = await self._opened(self._owner(who, "sessions.ensure_open"), {})
+        session, _ = await self._open_row(self._owner(who, "sessions.ensure_open"), {})
         return session
 
     async def touch(self, who: Who) -> Session:
-        """The session of `who`, seen now.
+        """Mark the session of `who` as seen now, and return it.
 
         Raises:
             SessionRegistryClosedError, IdentityRequiredError, SessionNotFoundError, SessionClosedError: in this order.
@@ -153,14 +153,14 @@ class SessionRegistry:
         session = _session(owner, done.row)
         if not done.is_changed:
             raise SessionClosedError(session.id)
-        self._tell_touched(session)
+        self._publish_touched(session)
         return session
 
     async def visit(self, who: Who) -> Session:
-        """The session of `who`, for a program that begins to work in it: opened if need be, and seen now.
+        """Return the session of `who` for a caller that starts a run in it: opened if there is none, and seen now.
 
-        One that this process visited a moment ago is neither read nor written again; should another process have closed
-        it meanwhile, then the store refuses to start a run in it.
+        A session that this process visited within a minute is neither read nor written again; if another process has
+        closed it meanwhile, the store refuses to start a run in it.
 
         Raises:
             SessionRegistryClosedError, IdentityRequiredError: in this order.
@@ -169,29 +169,29 @@ class SessionRegistry:
         owner = self._owner(who, "sessions.visit")
         now = self._clock.now()
         known = self._visited.get(owner)
-        if known is not None and now - known.last_seen < _SEEN_AGAIN:
+        if known is not None and now - known.last_seen < _VISIT_INTERVAL:
             return known
-        session, _ = await self._opened(owner, {})
-        if now - session.last_seen >= _SEEN_AGAIN:
-            done = await self._store.touch_session(owner, before=micros(now - _SEEN_AGAIN) + 1)
+        session, _ = await self._open_row(owner, {})
+        if now - session.last_seen >= _VISIT_INTERVAL:
+            done = await self._store.touch_session(owner, before=micros(now - _VISIT_INTERVAL) + 1)
             session = _session(owner, done.row)
             if session.closed:
                 raise _reopen_forbidden(session)
             if done.is_changed:
-                self._tell_touched(session)
+                self._publish_touched(session)
         self._visited.pop(owner, None)
         self._visited[owner] = session
-        while len(self._visited) > _MOST_VISITED:
+        while len(self._visited) > _MAX_VISITED:
             del self._visited[next(iter(self._visited))]
         return session
 
-    def refused(self, row: SessionRow) -> SessionReopenForbiddenError:
-        """The error for a program whose run the store did not start, since another process has closed its session."""
+    def session_closed_error(self, row: SessionRow) -> SessionReopenForbiddenError:
+        """Return the error for a run that the store did not start because another process closed its session."""
         self._visited.pop(row.who, None)
         return _reopen_forbidden(session_of(row))
 
     async def close(self, who: Who, reason: str = "") -> Session:
-        """The session of `who`, closed for good. One that was closed before keeps its time and reason.
+        """Close the session of `who` for good, and return it. One that was closed before keeps its time and reason.
 
         Raises:
             SessionRegistryClosedError, IdentityRequiredError, SessionNotFoundError: in this order.
@@ -199,14 +199,14 @@ class SessionRegistry:
         owner = self._owner(who, "sessions.close")
         done = await self._store.close_session(owner, str(reason))
         session = _session(owner, done.row)
-        self._left(owner)
+        self._forget(owner)
         if done.is_changed and session.closed_at is not None:
             body = SessionClosedPayload(session.id, unix_ns(session.closed_at), session.closed_reason)
-            self._tell(EventType.SESSION_CLOSED, owner, body)
+            self._publish(EventType.SESSION_CLOSED, owner, body)
         return session
 
     async def get(self, session_id: str, *, who: Who | None = None) -> Session:
-        """The caller's session.
+        """Return the caller's session.
 
         Raises:
             SessionRegistryClosedError, IdentityRequiredError, SessionMismatchError, SessionNotFoundError: in this
@@ -227,7 +227,7 @@ class SessionRegistry:
         return _session(caller, rows[0] if rows else None)
 
     async def inspect(self, session_id: str, *, who: Who | None = None) -> SessionInspection:
-        """The caller's session, how long it has been there and been idle, and whether something runs in it.
+        """Return the caller's session, its age, its idle time, and whether a run executes in it.
 
         Raises: as for `get`, and what the probe raised.
         """
@@ -237,15 +237,15 @@ class SessionRegistry:
             session=session,
             age_s=(now - session.opened_at).total_seconds(),
             idle_s=(now - session.last_seen).total_seconds(),
-            is_running=await self._runs(session.identity),
+            is_running=await self._has_runs(session.identity),
         )
 
     async def list(
         self, filter: SessionFilter = ANY, *, who: Who | None = None, scopes: frozenset[str] | None = None
     ) -> builtins.list[Session]:
-        """The caller's sessions that pass the filter, in no promised order; of others, for those who may see them.
+        """Return the sessions that pass the filter, in no promised order: the caller's, or with a scope also others'.
 
-        Those of earlier processes are among them. Rows that cannot be read are logged and left out. Without `scopes`
+        Sessions of earlier processes are among them. Rows that cannot be read are logged and left out. Without `scopes`
         the ambient ones count.
 
         Raises:
@@ -260,7 +260,7 @@ class SessionRegistry:
             if FLEET_SCOPES.isdisjoint(held_scopes(scopes)):
                 raise SessionScopeRequiredError()
             body = AdminActionPayload(Triple.of(caller), "sessions.list")
-            self._tell(EventType.AUDIT_ADMIN_SCOPE_USED, caller, body)
+            self._publish(EventType.AUDIT_ADMIN_SCOPE_USED, caller, body)
         sessions = _named(filter.sessions)
         query = SessionQuery(
             session=sessions[0] if len(sessions) == 1 else "",
@@ -275,8 +275,8 @@ class SessionRegistry:
             found += await self._all(replace(query, tenant=tenant, user=user))
         return [session for session in found if not sessions or session.id in sessions]
 
-    async def every_open(self) -> builtins.list[Session]:
-        """Every open session of everybody, those of earlier processes among them: for hosts, who answer to nobody.
+    async def list_all_open(self) -> builtins.list[Session]:
+        """Return every open session of all tenants, also of earlier processes. Only a host may call this.
 
         Raises:
             SessionRegistryClosedError: the registry is closed.
@@ -285,7 +285,7 @@ class SessionRegistry:
         return await self._all(SessionQuery(only_opened=True, limit=_PAGE))
 
     async def _all(self, query: SessionQuery) -> builtins.list[Session]:
-        """The sessions of a query, page by page; a row that cannot be read is logged and left out."""
+        """Return the sessions of a query, page by page; a row that cannot be read is logged and left out."""
         found: builtins.list[Session] = []
         asked: SessionQuery | None = query
         while asked is not None:
@@ -299,9 +299,9 @@ class SessionRegistry:
         return found
 
     async def sweep(self) -> Sweep:
-        """Close the sessions that were left idle, or are too old, unless something runs in them.
+        """Close the sessions that are idle or too old, unless a run executes in them.
 
-        Takes at most one sweep interval. What goes wrong with one session does not spare the others.
+        Takes at most one sweep interval. An error in one session does not keep the others from being closed.
 
         Raises:
             SessionRegistryClosedError: the registry is closed.
@@ -317,48 +317,48 @@ class SessionRegistry:
         """
         self._check_open()
         if not self._crew:
-            self._crew.start(self._sweep_on(), "sessions.sweep")
+            self._crew.start(self._sweep_repeatedly(), "sessions.sweep")
 
     async def aclose(self) -> None:
-        """Sweep no more, and refuse every later call. Closing twice does nothing."""
+        """Stop sweeping, and refuse every later call. Closing twice does nothing."""
         self._is_closed = True
         await self._crew.aclose()
         self._visited.clear()
 
-    async def _sweep_on(self) -> None:
+    async def _sweep_repeatedly(self) -> None:
         while True:
             await sleep(timers_of(self._clock), self._policy.sweep_interval.total_seconds())
             done = await self.sweep()
             if done.error is not None:
-                logger.warning("sessions: a sweep met an error: %s", done.error, exc_info=done.error)
+                logger.warning("sessions: error in a sweep: %s", done.error, exc_info=done.error)
 
-    async def _opened(self, owner: Identity, context: dict[str, Any]) -> tuple[Session, bool]:
-        """The open session of this owner, and whether it is new."""
+    async def _open_row(self, owner: Identity, context: dict[str, Any]) -> tuple[Session, bool]:
+        """Return the open session of this owner, and whether it is new."""
         done = await self._store.open_session(owner, context=codec.encode(context, "session"))
         session = _session(owner, done.row)
         if session.closed:
             raise _reopen_forbidden(session)
         if done.is_changed:
             body = SessionOpenedPayload(session.id, unix_ns(session.opened_at))
-            self._tell(EventType.SESSION_OPENED, owner, body)
+            self._publish(EventType.SESSION_OPENED, owner, body)
         return session, done.is_changed
 
-    def _reaped(self, session: Session, reason: Reaped) -> None:
-        self._left(session.identity)
+    def _on_reaped(self, session: Session, reason: Reaped) -> None:
+        self._forget(session.identity)
         at = unix_ns(session.closed_at or self._clock.now())
-        self._tell(EventType.SESSION_GC_REAPED, session.identity, SessionGCReapedPayload(session.id, at, reason))
+        self._publish(EventType.SESSION_GC_REAPED, session.identity, SessionGCReapedPayload(session.id, at, reason))
 
-    def _left(self, who: Identity) -> None:
-        """Forget a session that is closed now."""
+    def _forget(self, who: Identity) -> None:
+        """Forget a session that is closed now, and call `on_closed`."""
         self._visited.pop(who, None)
         if self._on_closed is not None:
             self._on_closed(who)
 
-    def _tell_touched(self, session: Session) -> None:
+    def _publish_touched(self, session: Session) -> None:
         body = SessionTouchedPayload(session.id, unix_ns(session.last_seen))
-        self._tell(EventType.SESSION_TOUCHED, session.identity, body)
+        self._publish(EventType.SESSION_TOUCHED, session.identity, body)
 
-    async def _runs(self, who: Identity) -> bool:
+    async def _has_runs(self, who: Identity) -> bool:
         if self._is_running is None:
             return False
         answer = self._is_running(who)
@@ -374,8 +374,8 @@ class SessionRegistry:
         if self._is_closed:
             raise SessionRegistryClosedError()
 
-    def _tell(self, type: EventType, who: Identity, payload: Payload) -> None:
-        """Publish; a bus that refuses is logged, since the store has it."""
+    def _publish(self, type: EventType, who: Identity, payload: Payload) -> None:
+        """Publish an event; a bus that refuses it is logged, since the store has the change."""
         try:
             self._bus.publish_nowait(Event(type, who.with_run(""), payload))
         except Exception as error:  # noqa: BLE001 - the store is the truth
@@ -386,10 +386,10 @@ class SessionRegistry:
 
 
 def _session(who: Identity, row: SessionRow | None) -> Session:
-    """The session of a row.
+    """Return the session of a row.
 
     Raises:
-        SessionNotFoundError: there is none.
+        SessionNotFoundError: there is no row.
         SessionCorruptError: it cannot be read.
     """
     if row is None:
@@ -402,5 +402,5 @@ def _reopen_forbidden(session: Session) -> SessionReopenForbiddenError:
 
 
 def _named(names: Iterable[str]) -> tuple[str, ...]:
-    """The names that are not blank, each once."""
+    """Return the names that are not blank, each once."""
     return tuple(dict.fromkeys(name for name in names if name.strip()))

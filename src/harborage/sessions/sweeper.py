@@ -1,4 +1,4 @@
-"""The sweeper: closes the sessions that were left idle, or have grown too old, unless something runs in them."""
+"""The sweeper: closes sessions that are idle or too old, unless a run executes in them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PAGE = 500
 
 
 class Sweeper:
-    """Sweeps a store. `is_running` says whether something runs in a session, `reaped` hears of each that was closed."""
+    """Sweeps a store. `is_running` tells whether a run executes in a session, `reaped` is called for each close."""
 
     def __init__(
         self,
@@ -40,20 +40,20 @@ class Sweeper:
         self._clock = clock
 
     async def sweep(self) -> Sweep:
-        """Sweep once, for one sweep interval at most; the sessions that were closed, and the first error."""
+        """Sweep once, for one sweep interval at most; return the closed sessions and the first error."""
         reaped: list[Identity] = []
         errors: list[Exception] = []
         with CancelScope(timers_of(self._clock), self._policy.sweep_interval.total_seconds()) as scope:
             try:
-                await self._look(reaped, errors)
-            except Exception as error:  # noqa: BLE001 - told with the sweep
+                await self._close_expired(reaped, errors)
+            except Exception as error:  # noqa: BLE001 - part of the result
                 errors.append(error)
         if scope.was_cancelled:
             errors.append(TimeoutError("the sweep took longer than the sweep interval; the rest waits for the next"))
         return Sweep(tuple(reaped), errors[0] if errors else None)
 
-    async def _look(self, reaped: list[Identity], errors: list[Exception]) -> None:
-        """Look at every open session that was last seen, or opened, too long ago."""
+    async def _close_expired(self, reaped: list[Identity], errors: list[Exception]) -> None:
+        """Close every open session that was last seen, or opened, too long ago."""
         now = self._clock.now()
         asked: SessionQuery | None = SessionQuery(
             only_opened=True,
@@ -67,7 +67,7 @@ class Sweeper:
                 try:
                     if await self._reap(row):
                         reaped.append(row.who)
-                except Exception as error:  # noqa: BLE001 - told with the sweep
+                except Exception as error:  # noqa: BLE001 - part of the result
                     errors.append(error)
             asked = None if page.cursor is None else replace(asked, after=page.cursor)
 
@@ -75,7 +75,7 @@ class Sweeper:
         reason = reason_to_reap(session_of(row), self._policy, self._clock.now())
         if reason is None or await self._is_running(row.who):
             return False
-        # Only as it was found: a session that somebody sees meanwhile is not idle any more.
+        # Closed only in the state that was read: a session that is touched meanwhile is not idle any more.
         done = await self._store.close_session(row.who, reason.value, seen_at=row.seen_at)
         if not done.is_changed or done.row is None:
             return False

@@ -109,8 +109,8 @@ async def test_doctor_reads_a_database_that_may_not_be_written(path: Path, monke
     before = contents(path)
     monkeypatch.setattr("harborage.app.doctor.open_storage", refused)
     access, database, records = await check_storage(str(path), path)
-    assert (access.what, access.is_well) == ("access", False)
-    assert "give this process the right to write it" in access.told
-    assert (database.what, database.is_well) == ("database", True)
-    assert "run r" in records.told
+    assert (access.what, access.is_ok) == ("access", False)
+    assert "give this process the right to write it" in access.detail
+    assert (database.what, database.is_ok) == ("database", True)
+    assert "run r" in records.detail
     assert contents(path) == before
