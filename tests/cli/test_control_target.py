@@ -315,7 +315,7 @@ def test_doctor_says_what_waits_and_on_whom(project: Path, typed: Typed) -> None
     run_id = waiting_run(project, "ask")
     code, out, _ = typed("doctor")
     assert code == 1
-    assert out.startswith("✓ database  .harborage/harborage.db: whole")
+    assert out.startswith("✓ database  .harborage/harborage.db: it answers")
     assert " TEXT, or approve, or reject" in out
     told = json.loads(typed("doctor", "--json")[1])
     assert {one["kind"] for one in told["waits"] if one["needs_person"]} == {"pause", "run"}

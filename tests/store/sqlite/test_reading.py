@@ -108,7 +108,7 @@ async def test_doctor_reads_a_database_that_may_not_be_written(path: Path, monke
     await kept(path)
     before = contents(path)
     monkeypatch.setattr("harborage.app.doctor.open_storage", refused)
-    access, database, records = await check_storage(str(path), path)
+    access, database, records = await check_storage(str(path), path, is_whole=True)
     assert (access.what, access.is_ok) == ("access", False)
     assert "give this process the right to write it" in access.detail
     assert (database.what, database.is_ok) == ("database", True)
