@@ -111,7 +111,7 @@ PUT_TOGETHER = frozenset(
         # And so do the pool of connections, and what it knows of the driver.
         *(
             (f"harborage.store.postgres.{one}", f"harborage.state.postgres.{part}")
-            for one in (*_OVER_A_POOL, "documents", "rows")
+            for one in (*_OVER_A_POOL, "documents")
             for part in ("database", "driver", "faults", "notices", "rows")
         ),
         ("harborage.state.memory_storage", "harborage.artifacts.memory"),

@@ -27,6 +27,7 @@ from harborage.state.postgres import records as postgres_records
 from harborage.state.sqlite import records
 from harborage.state.storage import Storage, open_storage
 from harborage.store.memory import MemoryStore, views
+from harborage.store.sql import lists
 from harborage.store.sqlite import reading
 from harborage.store.sqlite.connection import statements
 from harborage.tasks import errors as tasks_errors
@@ -251,12 +252,12 @@ def kept_runs(patch: pytest.MonkeyPatch) -> None:
 
 def kept_runs_in_a_file(patch: pytest.MonkeyPatch) -> None:
     """A list of kept runs in a file begins at an index that knows no owners, and does not look whose they are."""
-    ways = reading.run_ways
+    ways = lists.run_ways
 
     def anywhere(wanted: Any) -> Any:
         return ways(msgspec.structs.replace(wanted, tenant="", user="", session=""))
 
-    patch.setattr(reading, "run_ways", anywhere)
+    patch.setattr(lists, "run_ways", anywhere)
 
 
 def without(module: Any, file: str, column: str) -> Break:

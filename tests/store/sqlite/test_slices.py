@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harborage.store import ways
 from harborage.store.memory import MemoryStore
+from harborage.store.sql import ways
 from harborage.store.sqlite import SQLiteStore
 from harborage.testing.clock import FakeClock
 from tests.kit.slices import check_lists, fill

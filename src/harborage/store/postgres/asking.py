@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from harborage.state.sql_files import read_statements
+from harborage.store import sql
 
 if TYPE_CHECKING:
     from harborage.state.postgres.database import Database
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SQL", "bound", "fetch", "fetchrow", "fetchval", "plain"]
 
-_FILES: Final = ("commits", "queue", "upkeep", "views")
+_OWN: Final = ("commits", "queue", "upkeep", "views")
+_FILES: Final = ((sql.__name__, "views"), *((__package__, file) for file in _OWN))
 _NAME: Final = re.compile(r"(?<!:):([a-z_]+)")
 _COMMENT: Final = re.compile(r"^\s*--.*\n?", re.MULTILINE)
 
@@ -27,8 +29,8 @@ def plain(text: str) -> str:
 
 SQL: Final[Mapping[str, str]] = {
     name: plain(text)
-    for file in _FILES
-    for name, text in read_statements(__package__, f"statements/{file}.sql").items()
+    for package, file in _FILES
+    for name, text in read_statements(package, f"statements/{file}.sql").items()
 }
 """The statements of this store by name."""
 

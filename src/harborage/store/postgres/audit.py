@@ -23,7 +23,7 @@ from harborage.store.examining import (
     session_gone,
 )
 from harborage.store.postgres.asking import fetch, fetchval, plain
-from harborage.store.postgres.rows import pause_of, session_of
+from harborage.store.postgres.reading import ROWS
 from harborage.store.rows import EVENT_STEP, ControlRow
 from harborage.store.times import LATEST
 
@@ -115,7 +115,7 @@ class Audit:
         found: list[Disagreement] = []
         rows = await self._slice(Part.PAUSES, after)
         for *columns, is_of_nobody in rows:
-            pause = pause_of(columns)
+            pause = ROWS.pause(columns)
             says = judges.pause(pause)
             if says:
                 found.append(Disagreement("pause_damaged", pause.token, says))
@@ -132,7 +132,7 @@ class Audit:
         rows = await self._slice(Part.SESSIONS, after)
         if not rows:
             return Examined()
-        sessions = [session_of(row) for row in rows]
+        sessions = [ROWS.session(row) for row in rows]
         within = {"after": after[0], "until": sessions[-1].number}
         counted: Sequence[Any] = await fetch(self._database, _SQL["suspect_sessions"], **within)
         suspects = {num for (num,) in counted}

@@ -14,8 +14,8 @@ from harborage.state.errors import AnswerLostError
 from harborage.store.errors import EntryDamagedError
 from harborage.store.port import Claimed
 from harborage.store.postgres.asking import SQL, fetch
-from harborage.store.postgres.reading import checked
-from harborage.store.postgres.rows import controls_of, run_of
+from harborage.store.postgres.reading import ROWS
+from harborage.store.sql.rows import checked_entries
 
 if TYPE_CHECKING:
     from harborage.state.postgres.database import Database
@@ -95,7 +95,7 @@ class Claiming:
         claimed: list[Claimed] = []
         for row in (rows[num] for num in nums if num in rows and rows[num].owner == worker):
             try:
-                entries = checked(row.run_id, 0, row.position, journals[row.number])
+                entries = checked_entries(row.run_id, 0, row.position, journals[row.number])
             except EntryDamagedError as error:
                 _logger.error("%s; it is blocked", error)
                 await self._block(row, str(error))
@@ -105,7 +105,7 @@ class Claiming:
 
     async def _rows(self, nums: list[int]) -> dict[int, RunRow]:
         rows = await fetch(self._database, f"{SQL['run_rows']}\n{SQL['run_from']}\n{SQL['by_number']}", nums=nums)
-        return {row.number: row for row in map(run_of, rows)}
+        return {row.number: row for row in map(ROWS.run, rows)}
 
     async def _journals(self, nums: list[int]) -> dict[int, list[Any]]:
         found: defaultdict[int, list[Any]] = defaultdict(list)
@@ -116,7 +116,7 @@ class Claiming:
 
     async def _controls(self, nums: list[int], limit: int) -> dict[str, list[ControlRow]]:
         found: defaultdict[str, list[ControlRow]] = defaultdict(list)
-        for control in controls_of(await fetch(self._database, SQL["unread_of_runs"], nums=nums, limit=limit)):
+        for control in map(ROWS.control, await fetch(self._database, SQL["unread_of_runs"], nums=nums, limit=limit)):
             found[control.run_id].append(control)
         return found
 

@@ -117,7 +117,7 @@ class Audit:
         found: list[Disagreement] = []
         rows = self._slice(tx, Part.PAUSES, after)
         for num, is_of_nobody in rows:
-            pause = self._reading.pauses.row(tx, num)
+            pause = self._reading.pause_row(tx, num)
             says = judges.pause(pause)
             if says:
                 found.append(Disagreement("pause_damaged", pause.token, says))
@@ -138,7 +138,7 @@ class Audit:
         if not rows:
             return Examined()
         last = rows[-1][0]
-        sessions = [self._reading.sessions.row(tx, num) for (num,) in rows]
+        sessions = [self._reading.session_row(tx, num) for (num,) in rows]
         suspects = {num for (num,) in tx.execute(self._sql["suspect_sessions"], {"after": after, "until": last})}
         flaws = {one.number: says for one in sessions if (says := judges.session(one))}
         return Examined(
@@ -160,7 +160,7 @@ class Audit:
             if is_gone:
                 gone[session] = None
             elif sequence % EVENT_STEP or crc32(data) != crc or not _is_text(run, kind) or judges.event(at, data):
-                name = self._reading.sessions.row(tx, session).who.session_id
+                name = self._reading.session_row(tx, session).who.session_id
                 found.append(event_flaw(name, place, sequence, judges.event(at, data)))
         found += map(session_gone, gone)
         return self._examined(tx, Part.EVENTS, rows, found)

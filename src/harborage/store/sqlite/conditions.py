@@ -21,7 +21,7 @@ from harborage.store.errors import (
     WaitCycleError,
 )
 from harborage.store.rows import GroupStatus, PauseStatus, Status
-from harborage.store.sqlite.salvage import status_of
+from harborage.store.sql.rows import status_of
 
 if TYPE_CHECKING:
     from harborage.store.sqlite.reading import Reading
@@ -62,7 +62,7 @@ class Conditions:
         for patch in commit.patches:
             self._check_patch(tx, patch)
         for settle in commit.settles:
-            pause = self._reading.pauses.get(tx, settle.token)
+            pause = self._reading.pause(tx, settle.token)
             if pause.status is not PauseStatus.OPEN:
                 raise PauseSettledError(pause)
         for send in commit.sends:
@@ -90,7 +90,7 @@ class Conditions:
         if known:
             raise RunKnownError(self._reading.run(tx, known))
         if not start.parent and session is not None and execute(sql["is_closed"], (session,)).get:
-            raise SessionOverError(self._reading.sessions.row(tx, session))
+            raise SessionOverError(self._reading.session_row(tx, session))
         for run_id, most, at, what in (
             (start.parent, start.max_children, 0, "run {}"),
             (start.root, start.max_tree, 1, "the tree of run {}"),
@@ -146,9 +146,9 @@ class Conditions:
         if found is None or found[1] == event_id:
             return
         if found[0] != PauseStatus.OPEN:
-            raise PauseSettledError(self._reading.pauses.get(tx, token))
+            raise PauseSettledError(self._reading.pause(tx, token))
         if found[1]:
-            raise PauseAnsweredError(self._reading.pauses.get(tx, token))
+            raise PauseAnsweredError(self._reading.pause(tx, token))
 
     def _check_change(self, tx: Transaction, run_id: str, commit: Commit, change: Change) -> None:
         if change.status is not None and change.status.is_final:

@@ -14,8 +14,9 @@ from harborage.state.errors import (
     DatabaseReadOnlyError,
     DatabaseUnreachableError,
 )
+from harborage.store.sql.rows import UnreadableError
 
-__all__ = ["UnreadableError", "failure"]
+__all__ = ["failure"]
 
 _KINDS: tuple[tuple[type[apsw.Error], type[DatabaseError]], ...] = (
     (apsw.BusyError, DatabaseLockedError),
@@ -30,10 +31,6 @@ _KINDS: tuple[tuple[type[apsw.Error], type[DatabaseError]], ...] = (
     (apsw.ProtocolError, DatabaseUnreachableError),
 )
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-
-
-class UnreadableError(ValueError):
-    """A row holds what no row of this version holds."""
 
 
 def failure(error: Exception, database: str, *, run_id: str = "", system_errno: int = 0) -> Exception:

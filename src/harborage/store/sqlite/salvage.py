@@ -9,18 +9,19 @@ from typing import Any, Final
 
 from harborage.identity import Identity
 from harborage.store.rows import PauseRow, PauseStatus, RunRow, SessionRow, Status
-from harborage.store.sqlite.failures import UnreadableError
+from harborage.store.sql.rows import UnreadableError
 from harborage.store.times import LATEST
 
 __all__ = [
     "UNREADABLE",
-    "check_times",
+    "checked_pause",
+    "checked_run",
+    "checked_session",
     "salvaged_pause",
     "salvaged_run",
     "salvaged_session",
     "salvaged_text",
     "shown_status",
-    "status_of",
 ]
 
 UNREADABLE: Final = (UnicodeDecodeError, UnreadableError)
@@ -29,30 +30,53 @@ UNREADABLE: Final = (UnicodeDecodeError, UnreadableError)
 _STATUSES: Final = dict(enumerate(Status))
 
 
-def status_of(code: int) -> Status:
-    """The status that a number stands for.
-
-    Raises:
-        UnreadableError: it stands for none that this version knows.
-    """
-    try:
-        return _STATUSES[code]
-    except KeyError:
-        raise UnreadableError(f"no run has status {code}") from None
-
-
 def shown_status(code: int) -> Status:
     """The status that a list shows: a run whose status cannot be read is pending, and blocked."""
     return _STATUSES.get(code, Status.PENDING)
 
 
-def check_times(*times: int) -> None:
-    """Accept times that can be told.
+def checked_run(row: RunRow) -> RunRow:
+    """Accept a run that is whole.
 
     Raises:
-        UnreadableError: one lies before 1970 or after the year 9999.
+        UnreadableError: its session is not there, or one of its times lies before 1970 or after the year 9999.
     """
-    if min(times) < 0 or max(times) > LATEST:
+    _check_session(row.who)
+    _check_times(row.created_at, row.updated_at, row.wake_at, row.deadline)
+    return row
+
+
+def checked_pause(row: PauseRow) -> PauseRow:
+    """Accept a pause that is whole.
+
+    Raises:
+        UnreadableError: as for a run, or nobody knows its status.
+    """
+    _check_session(row.who)
+    _check_times(row.opened_at, row.settled_at, row.deadline)
+    if row.is_damaged:
+        raise UnreadableError("no pause has its status")
+    return row
+
+
+def checked_session(row: SessionRow) -> SessionRow:
+    """Accept a session that is whole.
+
+    Raises:
+        UnreadableError: as for the times of a run.
+    """
+    _check_times(row.opened_at, row.seen_at, row.closed_at)
+    return row
+
+
+def _check_session(who: Identity) -> None:
+    if who.session_id is None:
+        raise UnreadableError("its session is not there")
+
+
+def _check_times(*times: int | None) -> None:
+    given = [at for at in times if at is not None]
+    if min(given) < 0 or max(given) > LATEST:
         raise UnreadableError("one of its times is none")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.state.errors import DatabaseCorruptError
 from harborage.state.errors import StoreClosedError as DatabaseClosedError
+from harborage.store import sql
 from harborage.store.commit import Commit, Committed, check_commit, is_news, subject_of
 from harborage.store.errors import StoreClosedError, WorkerKnownError
 from harborage.store.port import MAX_ATTEMPTS, Claimed, SessionChange
@@ -18,6 +19,7 @@ from harborage.store.sqlite.audit import Audit
 from harborage.store.sqlite.connection import statements
 from harborage.store.sqlite.database import Database
 from harborage.store.sqlite.reading import Reading
+from harborage.store.sqlite.sessions import Sessions
 from harborage.store.sqlite.workers import LEASE, Workers
 from harborage.store.sqlite.writing import Writing
 from harborage.store.times import micros
@@ -51,8 +53,11 @@ class SQLiteStore:
         self._database = database
         self._clock = clock
         self._max_attempts = max_attempts
-        self._sql = {name: text for file in _FILES for name, text in statements(file).items()}
+        self._sql = statements("views", sql.__name__) | {
+            name: text for file in _FILES for name, text in statements(file).items()
+        }
         self._reading = Reading(self._sql)
+        self._sessions = Sessions(self._sql, self._reading)
         self._writing = Writing(self._sql, self._reading)
         self._audit = Audit(self._reading)
         self._workers = Workers(database, self._sql, clock, lease)
@@ -141,15 +146,15 @@ class SQLiteStore:
 
     async def open_session(self, who: Identity, *, context: bytes = b"{}") -> SessionChange:
         now = self._now()
-        return await self._write(lambda tx: self._reading.sessions.open(tx, who, context, now))
+        return await self._write(lambda tx: self._sessions.open(tx, who, context, now))
 
     async def touch_session(self, who: Identity, *, before: int | None = None) -> SessionChange:
         now = self._now()
-        return await self._write(lambda tx: self._reading.sessions.touch(tx, who, before, now))
+        return await self._write(lambda tx: self._sessions.touch(tx, who, before, now))
 
     async def close_session(self, who: Identity, reason: str, *, seen_at: int | None = None) -> SessionChange:
         now = self._now()
-        return await self._write(lambda tx: self._reading.sessions.close(tx, who, reason, seen_at, now))
+        return await self._write(lambda tx: self._sessions.close(tx, who, reason, seen_at, now))
 
     # ── Views ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -160,16 +165,16 @@ class SQLiteStore:
         return await self._read(lambda tx: self._reading.count_runs(tx, query))
 
     async def pauses(self, query: PauseQuery) -> Page[PauseRow]:
-        return await self._read(lambda tx: self._reading.pauses.find(tx, query))
+        return await self._read(lambda tx: self._reading.pauses(tx, query))
 
     async def count_pauses(self, query: PauseQuery) -> int:
-        return await self._read(lambda tx: self._reading.pauses.count(tx, query))
+        return await self._read(lambda tx: self._reading.count_pauses(tx, query))
 
     async def events(self, query: EventQuery) -> list[EventRow]:
         return await self._read(lambda tx: self._reading.events(tx, query))
 
     async def sessions(self, query: SessionQuery) -> Page[SessionRow]:
-        return await self._read(lambda tx: self._reading.sessions.find(tx, query))
+        return await self._read(lambda tx: self._reading.sessions(tx, query))
 
     async def groups(self, query: GroupQuery) -> Page[GroupRow]:
         return await self._read(lambda tx: self._reading.groups(tx, query))

@@ -300,7 +300,7 @@ class Writing:
         return tx.execute(self._sql["open_pause"], values).get is not None
 
     def _settle(self, tx: Transaction, settle: SettlePause, now: int) -> None:
-        run_id = self._reading.pauses.get(tx, settle.token).run_id
+        run_id = self._reading.pause(tx, settle.token).run_id
         tx.execute(self._sql["settle"], (settle.status, settle.at or now, settle.by, settle.answer, settle.token))
         tx.execute(self._sql["wake"], (run_id,))
 
@@ -344,7 +344,7 @@ class Writing:
 
     def _take(self, tx: Transaction, commit: Commit) -> tuple[Lease, ...]:
         """Claim, for the worker that `take` names, what the commit's answers and controls woke."""
-        woken = [self._reading.pauses.get(tx, settle.token).run_id for settle in commit.settles]
+        woken = [self._reading.pause(tx, settle.token).run_id for settle in commit.settles]
         taken: list[Lease] = []
         for run_id in dict.fromkeys([*woken, *(send.run_id for send in commit.sends)]):
             found: Any = tx.execute(self._sql["held"], (run_id,)).fetchone()

@@ -1,38 +1,11 @@
--- What can be asked of runs, pauses, events and sessions. A list is put together from its rows (`…_rows`), one of the
--- ways to begin at an index (`by_…`), the conditions that are asked for (`…_has_…`), and a page (`newest`, `oldest`).
-
--- name: run_rows
-select
-  run.num, run.run_id, run.tenant, run."user", session.session, run.agent, run.parent, run.root, run.grp, run.kind,
-  run.priority, run.status, run.reason, run.blocked, run.description, run.about, run.created_at, run.updated_at,
-  run.wake_at, run.deadline, run.awaits, run.position, run.owner, run.fence, run.attempts, run.woken, run.unread,
-  run.children, run.tree, run.idem, run.fingerprint, run.cascades, run.notifies, run.retains_turn, run.acknowledged,
-  run.tool_count, run.tokens, run.cost
-
--- name: run_whole
-, run.asked, run.outcome
-
--- name: run_from
-from harborage_runs as run join harborage_sessions as session on session.num = run.session
-where
+-- What lists and counts ask for that reads otherwise than in other dialects; the pieces that they share stand in
+-- `harborage.store.sql`.
 
 -- name: run_counts
 -- By status, and whether they are beyond the cap.
 select counted.status, counted.nth > :cap as is_over, count(*)
 from (
   select run.status, row_number() over () as nth from harborage_runs as run where
-
--- name: slice_end
-select run.created_at, run.num
-from harborage_runs as run
-where
-
--- name: newest_end
-and (run.created_at, run.num) < (:at::bigint, :num::bigint)
-order by run.created_at desc, run.num desc limit 1 offset :limit
-
--- name: oldest_end
-and (run.created_at, run.num) > (:at::bigint, :num::bigint) order by run.created_at, run.num limit 1 offset :limit
 
 -- name: run_counted
   limit :cap + 1
@@ -45,70 +18,6 @@ run.num = any(:nums::bigint[])
 -- name: by_run_id
 run.run_id = any(:run_ids::text[])
 
--- name: by_session
-run.session = (
-  select num from harborage_sessions where tenant = :tenant and "user" = :user and session = :session
-)
-
--- name: by_user
-run.tenant = :tenant and run."user" = :user
-
--- name: by_bad
-run.tenant = :tenant and run."user" = :user and run.status > 3 and run.status = :status
-
--- name: by_bad_of_tenant
-run.tenant = :tenant and run.status > 3 and run.status = :status
-
--- name: by_agent
-run.tenant = :tenant and run.agent = :agent
-
--- name: by_live
-run.tenant = :tenant and run.status < 3 and run.status = :status
-
--- name: by_live_anywhere
-run.status < 3
-
--- name: by_tenant
-run.tenant = :tenant
-
--- name: by_parent
-run.parent = :parent and run.parent is not null
-
--- name: by_group_of_session
-run.grp = :group and run.grp is not null and run.session = (
-  select num from harborage_sessions where tenant = :tenant and "user" = :user and session = :session
-)
-
--- name: by_group
-run.grp = :group and run.grp is not null
-
--- name: by_blocked
-run.blocked is not null
-
--- name: by_age
-run.created_at > -1
-
--- name: run_has_agent
-run.agent = :agent
-
--- name: run_has_parent
-run.parent = :parent
-
--- name: run_has_root
-run.root = :root
-
--- name: run_has_group
-run.grp = :group
-
--- name: run_has_tenant
-run.tenant = :tenant
-
--- name: run_has_user
-run."user" = :user
-
--- name: run_has_session
-exists (select from harborage_sessions as own where own.num = run.session and own.session = :session)
-
 -- name: run_has_statuses
 run.status = any(:statuses::smallint[])
 
@@ -118,68 +27,14 @@ run.kind = any(:kinds::text[])
 -- name: run_has_reasons
 run.status = 4 and run.reason = any(:reasons::text[])
 
--- name: run_has_since
-run.created_at >= :since
-
--- name: run_has_until
-run.created_at <= :until
-
--- name: run_has_longer_than
-run.updated_at - run.created_at > :longer_than
-
 -- name: run_has_text
 (strpos(lower(run.about), :text) > 0 or strpos(lower(run.description), :text) > 0)
-
--- name: newest_run
-and (run.created_at, run.num) < (:at::bigint, :num::bigint) order by run.created_at desc, run.num desc limit :limit
-
--- name: oldest_run
-and (run.created_at, run.num) > (:at::bigint, :num::bigint) order by run.created_at, run.num limit :limit
-
--- name: pause_rows
-select
-  pause.num, pause.token, pause.run, pause.tenant, pause."user", session.session, pause.reason, pause.status,
-  pause.opened_at, pause.deadline, pause.settled_at, pause.settled_by, pause.data, pause.answer, pause.answering
-from harborage_pauses as pause join harborage_sessions as session on session.num = pause.session
-where
-
--- name: pause_count
-select count(*)
-from harborage_pauses as pause
-where
 
 -- name: pause_by_token
 pause.token = any(:tokens::text[])
 
 -- name: pause_by_run
 pause.run = any(:run_ids::text[])
-
--- name: pause_by_user
-pause.tenant = :tenant and pause."user" = :user
-
--- name: pause_by_open
-pause.tenant = :tenant and pause.status = 'open'
-
--- name: pause_open_anywhere
-pause.tenant >= '' and pause.status = 'open'
-
--- name: pause_by_due
-pause.deadline <= :due and pause.deadline is not null and pause.status = 'open'
-
--- name: pause_by_tenant
-pause.tenant = :tenant
-
--- name: pause_by_age
-pause.opened_at > -1
-
--- name: pause_has_tenant
-pause.tenant = :tenant
-
--- name: pause_has_user
-pause."user" = :user
-
--- name: pause_has_session
-exists (select from harborage_sessions as own where own.num = pause.session and own.session = :session)
 
 -- name: pause_has_run_ids
 pause.run = any(:run_ids::text[])
@@ -190,19 +45,6 @@ pause.status = any(:statuses::text[])
 -- name: pause_has_reasons
 pause.reason = any(:reasons::text[])
 
--- name: pause_has_since
-pause.opened_at >= :since
-
--- name: pause_has_until
-pause.opened_at <= :until
-
--- name: pause_has_due
-pause.deadline <= :due and pause.deadline is not null and pause.status = 'open'
-
--- name: newest_pause
-and (pause.opened_at, pause.num) < (:at::bigint, :num::bigint)
-order by pause.opened_at desc, pause.num desc limit :limit
-
 -- name: event_rows
 select
   event.sequence, session.tenant, session."user", session.session, event.place, event.run, event.type, event.at,
@@ -210,87 +52,11 @@ select
 from harborage_events as event join harborage_sessions as session on session.num = event.session
 where
 
--- name: event_by_session
-event.session = (
-  select num from harborage_sessions where tenant = :tenant and "user" = :user and session = :session
-)
-
--- name: event_by_sequence
-event.sequence > 0
-
--- name: event_has_tenant
-session.tenant = :tenant
-
--- name: event_has_user
-session."user" = :user
-
--- name: event_has_session
-session.session = :session
-
 -- name: event_has_run_ids
 event.run = any(:run_ids::text[])
 
 -- name: event_has_types
 event.type = any(:types::text[])
-
--- name: event_has_since
-event.at >= :since
-
--- name: event_has_until
-event.at <= :until
-
--- name: oldest_event
-and event.sequence > :after order by event.sequence limit :limit
-
--- name: newest_event
-and event.sequence < :after order by event.sequence desc limit :limit
-
--- name: session_rows
-select
-  session.num, session.tenant, session."user", session.session, session.opened_at, session.seen_at, session.closed_at,
-  session.close_reason, session.events, session.context
-from harborage_sessions as session
-where
-
--- name: session_by_name
-session.tenant = :tenant and session."user" = :user and session.session = :session
-
--- name: session_by_user
-session.tenant = :tenant and session."user" = :user
-
--- name: session_by_open
-session.closed_at is null and session.context is not null and session.opened_at > -1
-
--- name: session_by_tenant
-session.tenant = :tenant
-
--- name: session_by_age
-session.opened_at > -1
-
--- name: session_has_user
-session."user" = :user
-
--- name: session_has_session
-session.session = :session
-
--- name: session_has_since
-session.seen_at >= :since
-
--- name: session_has_until
-session.seen_at <= :until
-
--- name: session_is_open
-session.closed_at is null
-
--- name: session_is_opened
-session.context is not null
-
--- name: session_is_left
-(session.seen_at < :seen_before::bigint or session.opened_at < :opened_before::bigint)
-
--- name: newest_session
-and (session.opened_at, session.num) < (:at::bigint, :num::bigint)
-order by session.opened_at desc, session.num desc limit :limit
 
 -- name: group_rows
 select
@@ -303,40 +69,14 @@ where
 -- name: group_by_id
 one.group_id = any(:group_ids::text[])
 
--- name: group_by_session
-one.session = (
-  select num from harborage_sessions where tenant = :tenant and "user" = :user and session = :session
-)
-
 -- name: group_by_user
 one.session = any(array(select num from harborage_sessions where tenant = :tenant and "user" = :user))
 
--- name: group_by_live
-one.status in ('open', 'sealed', 'ending')
-
 -- name: group_by_tenant
 one.session = any(array(select num from harborage_sessions where tenant = :tenant))
-
--- name: group_by_age
-one.created_at > -1
-
--- name: group_has_tenant
-session.tenant = :tenant
-
--- name: group_has_user
-session."user" = :user
-
--- name: group_has_session
-session.session = :session
 
 -- name: group_has_group_ids
 one.group_id = any(:group_ids::text[])
 
 -- name: group_has_statuses
 one.status = any(:statuses::text[])
-
--- name: group_has_only_empty
-one.members > 0 and one.open_members = 0
-
--- name: newest_group
-and (one.created_at, one.num) < (:at::bigint, :num::bigint) order by one.created_at desc, one.num desc limit :limit

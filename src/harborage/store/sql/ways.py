@@ -10,20 +10,21 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from harborage.store.queries import GroupQuery, Page, PauseQuery, RunQuery
+from harborage.store.queries import EventQuery, GroupQuery, Page, PauseQuery, RunQuery, SessionQuery
 from harborage.store.rows import PauseStatus, RunRow, Status
 
 __all__ = [
     "SLICE",
     "Way",
     "edge_of",
+    "event_pieces",
     "group_pieces",
     "is_counted",
     "is_sliced",
-    "page_of",
     "pause_pieces",
-    "run_parts",
     "run_ways",
+    "runs_page",
+    "session_pieces",
     "slice_of",
     "slice_query",
     "statuses_of",
@@ -56,6 +57,7 @@ _SAID: Final[dict[str, frozenset[str]]] = {
     "group_by_tenant": frozenset({"tenant"}),
     "group_by_live": frozenset(),
     "group_by_age": frozenset(),
+    "event_by_session": frozenset({"tenant", "user", "session"}),
     "pause_by_user": frozenset({"tenant", "user"}),
     "pause_by_tenant": frozenset({"tenant"}),
     "pause_by_open": frozenset({"tenant", "statuses"}),
@@ -87,11 +89,6 @@ class Way(NamedTuple):
     def times(self) -> list[str]:
         """Those of them that bound when a run was started."""
         return [name for name in self.conditions if name in {"run_has_since", "run_has_until"}]
-
-
-def run_parts(query: RunQuery) -> list[str]:
-    """The pieces with which a list of runs begins: their columns, and where they are."""
-    return ["run_rows", "run_whole", "run_from"] if query.is_whole else ["run_rows", "run_from"]
 
 
 def run_ways(query: RunQuery) -> list[Way]:
@@ -186,7 +183,9 @@ def widest_way(query: RunQuery) -> list[str]:
     return [way.name, *way.times]
 
 
-def page_of(found: list[tuple[tuple[int, int], RunRow]], query: RunQuery, end: tuple[int, int] | None) -> Page[RunRow]:
+def runs_page(
+    found: list[tuple[tuple[int, int], RunRow]], query: RunQuery, end: tuple[int, int] | None
+) -> Page[RunRow]:
     """A page of what was found, in whatever order, by time and number; `end` is the last run that was looked at."""
     if end is not None:
         found = [one for one in found if (one[0] <= end if query.oldest_first else one[0] >= end)]
@@ -231,6 +230,36 @@ def _ways_of_groups(query: GroupQuery) -> list[str]:
     return ["group_by_tenant"] if query.tenant else ["group_by_age"]
 
 
+def session_pieces(query: SessionQuery) -> list[str]:
+    """The index at which a query of sessions begins, and what narrows it further."""
+    asked = {
+        "session_has_user": query.user and not query.tenant,
+        "session_has_session": query.session and not (query.tenant and query.user),
+        "session_has_since": query.seen_since is not None,
+        "session_has_until": query.seen_until is not None,
+        "session_is_open": not query.include_closed,
+        "session_is_opened": query.only_opened,
+        "session_is_left": query.seen_before is not None or query.opened_before is not None,
+    }
+    return [_way_of_sessions(query), *(name for name, is_asked in asked.items() if is_asked)]
+
+
+def _way_of_sessions(query: SessionQuery) -> str:
+    if query.tenant and query.user:
+        return "session_by_name" if query.session else "session_by_user"
+    if query.tenant:
+        return "session_by_tenant"
+    return "session_by_open" if query.only_opened and not query.include_closed else "session_by_age"
+
+
+def event_pieces(query: EventQuery) -> list[str]:
+    """The index at which a query of events begins, and what narrows it further."""
+    names = ("tenant", "user", "session", "run_ids", "types", "since", "until")
+    way = "event_by_session" if query.tenant and query.user and query.session else "event_by_sequence"
+    said = _SAID.get(way, frozenset())
+    return [way, *(f"event_has_{name}" for name in names if name not in said and _is_asked(query, name))]
+
+
 def _way_of_pauses(query: PauseQuery) -> str:
     is_open = query.statuses == (PauseStatus.OPEN,)
     if query.tokens:
@@ -246,7 +275,7 @@ def _way_of_pauses(query: PauseQuery) -> str:
     return "pause_open_anywhere" if is_open else "pause_by_age"
 
 
-def _is_asked(query: RunQuery | GroupQuery | PauseQuery, name: str) -> bool:
+def _is_asked(query: RunQuery | GroupQuery | PauseQuery | EventQuery, name: str) -> bool:
     """Whether a part of the query narrows anything."""
     value = getattr(query, name)
     return value is not None and value is not False and value not in ("", ()) and (name, value) != ("longer_than", 0)

@@ -1,0 +1,1 @@
+"""What the drivers over databases share: how lists are asked for, and how columns become rows."""
