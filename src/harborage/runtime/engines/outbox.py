@@ -72,7 +72,8 @@ class Outbox:
         self._record = record
         self._clock = clock
         self._is_waiting = is_waiting
-        self._teller = record if isinstance(record, TellingRecord) and record.news is not None else None
+        has_news = getattr(record, "news", None) is not None  # asked first: to look for a whole protocol is costly
+        self._teller = record if has_news and isinstance(record, TellingRecord) else None
         self._timer: Timer | None = None
         self._batches = self._seen = 0
         self._append_now = None if record is None else record.append_now
