@@ -19,7 +19,7 @@ from harborage.events import (
     RuntimeWarningPayload,
     safe_excerpt,
 )
-from harborage.llm import LimitReachedError, ProviderError, accounting
+from harborage.llm import LimitReachedError, PriceUnknownError, ProviderError, accounting
 from harborage.planner import (
     CallTool,
     ChunkKind,
@@ -81,8 +81,12 @@ async def plan(services: AgentServices, live: LiveRun, call: StepCall) -> Planne
         try:
             with accounting(account):
                 planned = await _decided(services, live, run, account)
-        except Exception as error:  # noqa: BLE001 - raised again unless a limit is the reason
-            planned = _refused(services, run, account, error)
+        except Exception as error:
+            if account.fault is not None:
+                raise account.fault from error  # the step begins again once the store serves
+            if account.refused is None:
+                raise
+            planned = _refused(services, run, account, account.refused)
     except Exception as error:
         if heard is not None:
             vars(error)["for_record"] = heard.told(live.told(), services.logger) or None
@@ -155,18 +159,10 @@ def recall(live: LiveRun, planned: Planned) -> None:
         live.first_manifest = live.manifest
 
 
-def _refused(services: AgentServices, run: RunState, account: StepAccount, error: Exception) -> Planned:
-    """The run's finish where a limit refused a model call of the step.
-
-    Raises:
-        StateError: the store of limits could not be asked; the step begins again once it serves.
-        Exception: the step failed with `error`, and no limit is the reason.
-    """
-    if account.fault is not None:
-        raise account.fault from error
-    refused = account.refused
-    if refused is None:
-        raise error
+def _refused(
+    services: AgentServices, run: RunState, account: StepAccount, refused: LimitReachedError | PriceUnknownError
+) -> Planned:
+    """The run's finish where a limit refused a model call of the step."""
     limit = refused.limit if isinstance(refused, LimitReachedError) else LimitName.COST
     return replace(over_limit(services, run, limit, error_text(refused)), spent=_taken(account))
 
