@@ -6,8 +6,6 @@ identity as an argument; the ambient slots here exist for the few that read it a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 
 import msgspec
@@ -242,30 +240,35 @@ def must_quadruple() -> Quadruple:
     return quadruple
 
 
-@contextmanager
-def bound(who: Identity | Quadruple, *, scopes: frozenset[str] | None = None) -> Iterator[None]:
+class bound:  # noqa: N801 - a context manager, written like a function; every run is in two for as long as it lives
     """Make `who` the ambient identity for the block, then restore what was there.
 
     Without a run the quadruple slot is empty for the block: a run bound further out belongs to somebody else.
 
-    Raises:
+    Raises, when the block is entered:
         IdentityIncompleteError: a part is empty; nothing is bound.
         InvalidOptionError: as for `checked_scopes`; nothing is bound.
     """
-    validate(who)
-    if scopes is not None:
-        scopes = checked_scopes(scopes)
-    triple = who if isinstance(who, Identity) else who.identity
-    undo_identity = _identity.set(triple)
-    undo_run = _quadruple.set(who if isinstance(who, Quadruple) and who.run_id else None)
-    undo_scopes = _scopes.set(scopes) if scopes is not None else None
-    try:
-        yield
-    finally:
-        if undo_scopes is not None:
-            _scopes.reset(undo_scopes)
-        _quadruple.reset(undo_run)
-        _identity.reset(undo_identity)
+
+    __slots__ = ("_identity", "_run", "_scopes", "_wanted", "_who")
+
+    def __init__(self, who: Identity | Quadruple, *, scopes: frozenset[str] | None = None) -> None:
+        self._who = who
+        self._wanted = scopes
+
+    def __enter__(self) -> None:
+        who = self._who
+        validate(who)
+        scopes = None if self._wanted is None else checked_scopes(self._wanted)
+        self._identity = _identity.set(who if isinstance(who, Identity) else who.identity)
+        self._run = _quadruple.set(who if isinstance(who, Quadruple) and who.run_id else None)
+        self._scopes = None if scopes is None else _scopes.set(scopes)
+
+    def __exit__(self, *_: object) -> None:
+        if self._scopes is not None:
+            _scopes.reset(self._scopes)
+        _quadruple.reset(self._run)
+        _identity.reset(self._identity)
 
 
 def _name(missing: tuple[str, ...]) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -33,6 +32,19 @@ T = TypeVar("T")
 
 def _default_redactor() -> Redactor:
     return REDACTOR_DRIVERS.factory("patterns")()
+
+
+class _Left(msgspec.Struct, frozen=True, gc=False):
+    """Says in the log what was left; made for each step of each run, so it is small."""
+
+    logger: logging.Logger
+    who: Quadruple
+    what: str
+
+    def __call__(self, problem: BaseException | None) -> None:
+        why = "" if problem is None else f", and could not be closed: {error_text(problem)}"
+        text = "run %s: %s was left: it ignored its cancellation for %g s%s"
+        self.logger.warning(text, self.who.run_id, self.what, CANCEL_GRACE_S, why)
 
 
 class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,12 +102,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Awaitable[T]:
         """What code of others gives, which cannot hold up its run: when that is to end and the work goes on for longer
         than the grace, it is ended, and its name is logged. `owner` is the task that awaits it, where that is known."""
-        return leavable(work, clock=self.clock, on_left=partial(self._was_left, what, who), owner=owner)
-
-    def _was_left(self, what: str, who: Quadruple, problem: BaseException | None) -> None:
-        why = "" if problem is None else f", and could not be closed: {error_text(problem)}"
-        text = "run %s: %s was left: it ignored its cancellation for %g s%s"
-        self.logger.warning(text, who.run_id, what, CANCEL_GRACE_S, why)
+        return leavable(work, clock=self.clock, on_left=_Left(self.logger, who, what), owner=owner)
 
     def emit(self, type: EventType, who: Quadruple, payload: Payload, at: datetime | None = None) -> None:
         """Publish an event about a run, as of `at` or now. Announcing must not end a run, so a failure is logged."""
