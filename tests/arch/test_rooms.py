@@ -18,20 +18,20 @@ from tests.kit.tables import each_row
 
 Modules = Mapping[Path, ast.Module]
 
-LAYERS: tuple[frozenset[str], ...] = (
-    frozenset(
+HOUSE: dict[str, frozenset[str]] = {
+    "words": frozenset(
         {"callables", "identity", "errors", "exports", "ids", "clock", "concurrency", "crashes", "codec", "drivers"}
-    ),  # words
-    frozenset({"events", "state", "store", "artifacts"}),  # record
-    frozenset({"llm", "tools", "tasks", "memory", "skills", "sessions", "governance", "telemetry"}),  # hands
-    frozenset({"planner"}),  # mind
-    frozenset({"runtime"}),  # heart
-    frozenset({"protocol", "server", "client"}),  # desk
-    frozenset({"app", "config", "sync"}),  # workshop
-    frozenset({"cli", "console", "testing"}),  # front
-    frozenset({"", "__main__"}),  # the package itself: names everything, imported by nobody inside
-)
-LAYER = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+    ),
+    "record": frozenset({"events", "state", "store", "artifacts"}),
+    "hands": frozenset({"llm", "tools", "tasks", "memory", "skills", "sessions", "governance", "telemetry"}),
+    "mind": frozenset({"planner"}),
+    "heart": frozenset({"runtime"}),
+    "desk": frozenset({"protocol", "server", "client"}),
+    "workshop": frozenset({"app", "config", "sync"}),
+    "front": frozenset({"cli", "console", "testing"}),
+    "": frozenset({"", "__main__"}),  # the package itself: names everything, imported by nobody inside
+}
+LAYER = {room: level for level, rooms in enumerate(HOUSE.values()) for room in rooms}
 WORKSHOP = LAYER["app"]
 
 # Rooms of one layer that may import each other: (importer, imported). Hands have no such door yet; a new line here is
@@ -352,3 +352,16 @@ def test_a_port_is_free(source: str) -> None:
     found = parsed("harborage/runtime/host.py", source)
     assert found
     assert not [one for one in found if names_a_driver(one)]
+
+
+def test_contributors_are_told_of_the_layers_that_are_there(root: Path) -> None:
+    """In their order, and of none whose rooms are still to be built."""
+    package = root / "src" / "harborage"
+    built = [
+        name
+        for name, rooms in HOUSE.items()
+        if name and any((package / room).is_dir() or (package / f"{room}.py").is_file() for room in rooms)
+    ]
+    told = re.search(r"holds the plan of the house: ([^.]*)\.", (root / "CONTRIBUTING.md").read_text("utf-8"))
+    assert told is not None
+    assert [one.strip() for one in told[1].split(",")] == built

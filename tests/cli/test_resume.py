@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ import pytest
 
 from harborage.cli.execution import choose_run
 from harborage.cli.status import root_runs
+from harborage.state.storage import open_storage
 
 Start = Callable[..., Any]
 
@@ -152,6 +154,25 @@ def test_the_result_of_a_run_that_is_over_is_shown(tmp_path: Path, in_pipe: Star
     nothing = in_pipe("resume")
     assert nothing.end() == 2
     assert "all runs have ended" in nothing.err
+
+
+def test_what_cannot_run_leaves_nothing_behind(tmp_path: Path, in_pipe: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model without its key is refused before there is a data folder; a database without runs has none to resume."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    refused = in_pipe("run", "--model", "openai:gpt-5", "say hello")
+    assert refused.end() == 2
+    assert "no API key for openai" in refused.err
+    assert not (tmp_path / ".harborage").exists()
+
+    async def make_empty() -> None:
+        async with await open_storage(f"sqlite:{tmp_path / 'empty.db'}"):
+            pass
+
+    asyncio.run(make_empty())
+    nothing = in_pipe("resume", "--storage", f"sqlite:{tmp_path / 'empty.db'}")
+    assert nothing.end() == 2
+    assert "no run was started in sqlite:" in nothing.err
+    assert "ended" not in nothing.err
 
 
 def test_nothing_waits_once_a_run_is_over(in_pipe: Start) -> None:

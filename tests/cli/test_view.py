@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harborage import events as told
 from harborage.app import ChosenModel
 from harborage.artifacts import ArtifactRef, ArtifactScope
 from harborage.cli.journal_view import RecordedEntry
@@ -14,7 +15,6 @@ from harborage.cli.outcome import ending_of
 from harborage.cli.view import current_activity, render, render_header, render_summary, render_totals
 from harborage.cli.view_state import View, new_view
 from harborage.events import Event, EventType, Payload, RedactedMap, register_event_type
-from harborage.events import payloads as told
 from harborage.identity import Quadruple
 from harborage.planner import (
     CallParallel,
@@ -326,6 +326,29 @@ def test_a_tasks_end_says_how(ended: Ended, line: str) -> None:
     """A task that ended otherwise than by its goal says why."""
     view = new_view("root", NOW)
     assert lines(view, started("c"), record(ended, "c"))[1:] == [line]
+
+
+def test_a_task_has_ended_before_who_waited_for_it_goes_on(view: View) -> None:
+    """Its line stands where its end was noted, which comes before its last entry, and only there."""
+    goal, no_path = Finish(FinishReason.GOAL, "all fine"), Finish(FinishReason.NO_PATH)
+    ends = Done(at=at(3), position="9", name="task.end", result=raw([]))
+    fails = Done(at=at(3), position="9", name="task.fail", result=raw(None))
+    failed = record(Failed(at=at(2), position="8", name="plan", error="PlannerStepError", message="odd"), "d")
+    lines(view, started("c", "links", 1), started("d", "prices", 1), started("e", "stock", 1))
+    assert lines(view, planned(goal, run="c"), record(ends, "c"), begun("look")) == [
+        "✓ t1 done 2.0 s: all fine",
+        "0 ▸ look()",
+    ]
+    assert lines(view, failed, record(fails, "d")) == ["✗ t2 failed 2.0 s: PlannerStepError: odd"]
+    assert lines(view, planned(no_path, run="e"), record(ends, "e")) == [
+        "✗ t3 the planner found no way to the goal 2.0 s"
+    ]
+    last = [
+        record(Ended(at=at(4), finish=raw(goal)), "c"),
+        record(Ended(at=at(4), error="PlannerStepError", message="odd"), "d"),
+        record(Ended(at=at(4), finish=raw(no_path)), "e"),
+    ]
+    assert lines(view, *last) == []
 
 
 def test_a_spawn_that_failed_is_told(view: View) -> None:

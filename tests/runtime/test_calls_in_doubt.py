@@ -213,7 +213,9 @@ async def test_an_unknown_outcome_is_reported(process: Process) -> None:
     run_id = await process.die_in(bank, bank.tool())
     async with process.runtime(bank.tool()) as rt:
         run = await rt.run(run_id, who=ME)
-        assert 'tool "pay" was interrupted by a crash; whether it acted is unknown' in (await end(run))["error"]
+        assert (
+            'tool "pay" was interrupted when its worker died; whether it acted is unknown' in (await end(run))["error"]
+        )
         assert await told(run) == [("report", "unknown")]
     assert len(bank.calls) == 1
 

@@ -32,6 +32,7 @@ from harborage.errors import HarborageError
 from harborage.events import DurableEventBus
 from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.history import RunUnknownError, all_runs, find_run
+from harborage.runtime.history.reading import is_part
 from harborage.runtime.pauses import (
     MAX_PAGE_SIZE,
     AlreadyResumedError,
@@ -197,7 +198,7 @@ async def _find(storage: Storage, name: str, pauses: Coordinator, url: str) -> t
     try:
         record = await find_unfinished(storage.store, name, where=url)
     except RunUnknownError:
-        matching = [one for one in await pauses.every_open() if name and one.token.upper().startswith(name.upper())]
+        matching = [one for one in await pauses.every_open() if name and is_part(name, one.token)]
         if len(matching) != 1:
             raise
         return await find_run(storage.store, matching[0].identity.run_id, where=url), matching

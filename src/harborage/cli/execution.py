@@ -36,7 +36,6 @@ from harborage.cli.storage import (
     artifacts_folder,
     find_unfinished,
     open_kept_storage,
-    prepare_storage,
     release_expired_leases,
 )
 from harborage.cli.text import duration, one_line, plural, printable
@@ -92,7 +91,6 @@ def execute_run(options: RunOptions, style: Style) -> int:
     output = Output(style)
     try:
         agent, goal = _agent_and_goal(options)
-        prepare_storage(options.storage)
     except Exception as error:  # noqa: BLE001 - an agent's file may raise anything; it becomes one line
         return output.finish(error_ending(error, WRONG_USE, style))
     target = _target(options)
@@ -223,6 +221,8 @@ async def _find(options: ResumeOptions, *, can_ask: bool) -> _Found | Ending:
             record = await find_unfinished(storage.store, options.run, where=options.url)
         else:
             unfinished = root_runs(await all_runs(storage.store, RunQuery(statuses=LIVE)))
+            if not unfinished and not (await storage.store.runs(RunQuery(limit=1))).rows:
+                return failed("RunUnknownError", f"no run was started in {options.url} so far", WRONG_USE)
             chosen = choose_run(unfinished, SYSTEM_CLOCK.now(), can_ask=can_ask)
             if isinstance(chosen, Ending):
                 return chosen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, assert_never
 
 import msgspec
@@ -49,6 +50,14 @@ def render_entry(view: View, fact: RecordedEntry) -> list[Text]:
             return _called(run, done)
         case Done(name=name) as done if name.startswith(_APPROVE):
             return _rejected(run, name.removeprefix(_APPROVE), codec.decode(bytes(done.result), Approval))
+        case Done(name="task.end") as done if run.finish is not None:
+            # Here, not with the last entry: that may come behind the next step of a run that waited for the task.
+            return _finished(run, run.finish, done.at)
+        case Done(name="task.fail") as done if run.failure is not None:
+            return _failed(run, *run.failure, done.at)
+        case Failed(name="plan") as failed:
+            run.failure = (failed.error, failed.message)
+            return []
         case Failed(name=name) | Cut(name=name) as stopped if name.startswith(_TOOL):
             return _stopped(run, stopped)
         case Joined() as joined:
@@ -95,7 +104,8 @@ def _planned(run: RunView, planned: Planned) -> list[Text]:
         return []  # recorded late: the run is further by now, and its events were shown
     run.step = run.recorded_steps
     lines = []
-    is_answer = isinstance(planned.decision, Finish)  # shown in full at the end
+    run.finish = planned.decision if isinstance(planned.decision, Finish) else None
+    is_answer = run.finish is not None  # shown in full at the end
     if planned.preamble and not is_answer and run.remark_step != run.step:
         lines.append(line(run, "“", "dim", one_line(planned.preamble), tag=str(run.step)))
     if isinstance(planned.decision, SpawnTask):
@@ -196,17 +206,33 @@ def _ended(view: View, run: RunView, ended: Ended) -> list[Text]:
     run.calls.clear()
     run.pause_reason = ""
     run.ended = run.ended or ("failed" if ended.finish is None else "completed")
+    if ended.finish is None:
+        return _failed(run, ended.error, ended.message, ended.at)
+    return _finished(run, codec.decode(bytes(ended.finish), Finish), ended.at)
+
+
+def _finished(run: RunView, finish: Finish, at: datetime) -> list[Text]:
+    """The end of a task, once."""
     if not run.label or run.is_end_shown:
         return []
     run.is_end_shown = True
-    took = "" if run.began is None else f" {duration((ended.at - run.began).total_seconds())}"
-    if ended.finish is None:
-        return [_task_line(run, "✗", "red", f" failed{took}: {ended.error}: {one_line(ended.message, 400)}")]
-    ending = ending_of(codec.decode(bytes(ended.finish), Finish))
+    ending = ending_of(finish)
     if ending.code:
-        return [_task_line(run, "✗", "red", f" {ending.why}{took}")]
+        return [_task_line(run, "✗", "red", f" {ending.why}{_took(run, at)}")]
     answer = shortened(ending.answer)
-    return [_task_line(run, "✓", "green", f" done{took}{': ' if answer else ''}{answer}")]
+    return [_task_line(run, "✓", "green", f" done{_took(run, at)}{': ' if answer else ''}{answer}")]
+
+
+def _failed(run: RunView, error: str, message: str, at: datetime) -> list[Text]:
+    """The failure of a task, once."""
+    if not run.label or run.is_end_shown:
+        return []
+    run.is_end_shown = True
+    return [_task_line(run, "✗", "red", f" failed{_took(run, at)}: {error}: {one_line(message, 400)}")]
+
+
+def _took(run: RunView, at: datetime) -> str:
+    return "" if run.began is None else f" {duration((at - run.began).total_seconds())}"
 
 
 def _task_line(run: RunView, glyph: str, style: str, text: str, tag: str = "") -> Text:

@@ -20,6 +20,7 @@ from harborage.app.project import Origin
 from harborage.cli.feed import ObservedStore, OnEntries, observe_storage
 from harborage.cli.options import is_memory
 from harborage.cli.status import is_waiting_for_provider
+from harborage.cli.storage import prepare_storage
 from harborage.identity import Identity
 from harborage.runtime.durable import RunNotFoundError
 from harborage.runtime.model import is_own_planner
@@ -86,10 +87,13 @@ async def open_session(agent: Agent, options: SessionOptions, on_entries: OnEntr
     """
     files = tuple(read_attachment(path) for path in options.attached)
     agent, chosen = await with_model(agent, _model(agent, options), os.environ)
+    _check_model(agent)
     if files:
         check_attachments(files, agent, os.environ)
     if files or options.has_attachments:
         agent = readable(agent)
+    if options.record is None:
+        prepare_storage(options.storage)  # not before: what cannot run leaves nothing behind
     storage, store = observe_storage(await open_storage(options.storage), on_entries)
     async with (
         storage,
@@ -110,6 +114,18 @@ async def resume_handle(runtime: Runtime, record: RunRow, scope: Scope) -> Run:
 def _model(agent: Agent, options: SessionOptions) -> str:
     """The model of the options, else the one that the run used so far, unless the agent has its own planner."""
     return options.model or ("" if is_own_planner(agent.planner) else options.origin.model)
+
+
+def _check_model(agent: Agent) -> None:
+    """Accept an agent whose model can be asked, as far as its name and the environment say.
+
+    Raises:
+        InvalidConfigError: it names no model, or its provider's key is missing.
+    """
+    if isinstance(agent.model, str) and not is_own_planner(agent.planner):
+        from harborage.llm.configure import configure  # an agent with a planner of its own does without
+
+        configure(agent.model, environ=os.environ)
 
 
 def _name(options: SessionOptions, chosen: ChosenModel | None) -> str:

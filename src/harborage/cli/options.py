@@ -43,7 +43,7 @@ def flag(text: str) -> Parameter:
     return Parameter(help=text, negative="", show_default=False)
 
 
-RunId: TypeAlias = Annotated[str, Parameter(help="The run's id, or the beginning of it that no other run has.")]
+RunId: TypeAlias = Annotated[str, Parameter(help="The run's id, or its last characters; six tell it from others.")]
 StorageUrl: TypeAlias = Annotated[
     str,
     Parameter(

@@ -103,7 +103,7 @@ async def release_expired_leases(storage: Storage) -> None:
 
 
 async def find_unfinished(store: Store, wanted: str, *, where: str) -> RunRow:
-    """Return the run whose id is `wanted` or begins with it; of several runs the only started one that has not ended.
+    """Return the run whose id is `wanted` or begins or ends with it; of several the started one that has not ended.
 
     Raises:
         RunUnknownError: there is none.

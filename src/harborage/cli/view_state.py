@@ -12,7 +12,7 @@ import msgspec
 from rich.text import Text
 
 from harborage.cli.text import printable
-from harborage.planner import SpawnSpec
+from harborage.planner import Finish, SpawnSpec
 
 __all__ = ["Call", "RunView", "View", "line", "new_view", "run_of"]
 
@@ -31,10 +31,11 @@ class RunView(msgspec.Struct, kw_only=True):
     """The view of one run. `label` is empty for the run of the command, `t1`, `t2`, … for spawned tasks.
 
     `step` is the latest step; `decided_steps` counts decisions by events and `recorded_steps` by entries, and either
-    may come first. `pause_reason` is why it is paused, `ended` how its task ended, `spawn_spec` the latest task that it
-    spawned. `is_start_shown`, `is_end_shown` and `is_cancel_shown` say which lines are written, `is_spawned` that the
-    entry of its spawning came. `remark_step` is the step whose remark, `rejected_tools` the tools whose rejection was
-    written before their entry came.
+    may come first. `finish` is what the planner decided to end with, `failure` the error it failed with and its text.
+    `pause_reason` is why it is paused, `ended` how its task ended, `spawn_spec` the latest task that it spawned.
+    `is_start_shown`, `is_end_shown` and `is_cancel_shown` say which lines are written, `is_spawned` that the entry of
+    its spawning came. `remark_step` is the step whose remark, `rejected_tools` the tools whose rejection was written
+    before their entry came.
     """
 
     run_id: str
@@ -46,6 +47,8 @@ class RunView(msgspec.Struct, kw_only=True):
     decided_steps: int = 0
     recorded_steps: int = 0
     decision: str = ""
+    finish: Finish | None = None
+    failure: tuple[str, str] | None = None
     calls: dict[str, Call] = msgspec.field(default_factory=dict)
     pause_reason: str = ""
     ended: str = ""

@@ -89,7 +89,7 @@ class Stateless:
     [
         ("read", 2, "read a"),
         ("keyed", 2, "keyed a"),
-        ("write", 1, {"error": 'tool "write" was interrupted by a crash'}),
+        ("write", 1, {"error": 'tool "write" was interrupted when its worker died'}),
     ],
 )
 async def test_a_call_in_flight_at_a_crash_is_repeated_or_unknown(

@@ -156,7 +156,7 @@ async def test_every_branch_has_one_entry() -> None:
         (2, "c", None, "not now"),
         (3, "d", None, "cancelled: hard_cancel"),
         (4, "e", None, "LookupError: gone"),
-        (5, "f", None, "cancelled: the call was settled by its other branches"),
+        (5, "f", None, "cancelled: the parallel call was settled without this branch"),
     ]
 
 

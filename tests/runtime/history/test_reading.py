@@ -46,10 +46,23 @@ async def test_a_whole_id_wins() -> None:
     assert (await find_run(await stored("01A", "01AB"), "01A")).run_id == "01A"
 
 
+async def test_a_run_is_named_by_the_end_of_its_id() -> None:
+    """Ids of one moment begin alike; four characters at the end are enough, fewer are a beginning or nothing."""
+    store = await stored("01M84NR7FMZ99545ZP8FVGVBVD", "01M84NR7QV68ZHM470PQP93VQG", "01M84NR7QV68ZHM470PQP9VBVD")
+    assert (await find_run(store, "3vqg")).run_id == "01M84NR7QV68ZHM470PQP93VQG"
+    assert (await find_run(store, "FVGVBVD")).run_id == "01M84NR7FMZ99545ZP8FVGVBVD"
+    with pytest.raises(RunPrefixError, match="'VBVD' could be any of 2 runs"):
+        await find_run(store, "VBVD")
+    with pytest.raises(RunUnknownError):
+        await find_run(store, "VQG")
+
+
 async def test_an_unclear_beginning_is_an_error() -> None:
     """It lists some of those it could mean."""
     store = await stored(*(f"01{n:02}" for n in range(9)))
-    with pytest.raises(RunPrefixError, match=r"'01' could be any of 9 runs: 0100, .* and 4 more; give more") as caught:
+    with pytest.raises(
+        RunPrefixError, match=r"'01' could be any of 9 runs: 0100, .* and 4 more; give the last characters"
+    ) as caught:
         await find_run(store, "01")
     assert len(caught.value.found) == 9
 

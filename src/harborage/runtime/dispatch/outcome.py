@@ -112,8 +112,8 @@ def bounded(error: str) -> str:
 
 
 def unknown(tool: str, why: str = "") -> ToolOutcome:
-    """The outcome of a call that nobody can tell: its process died in the middle of it."""
-    text = f'tool "{tool}" was interrupted by a crash; whether it acted is unknown, so it was not called again'
+    """The outcome of a call whose worker died during it: nobody knows whether it acted."""
+    text = f'tool "{tool}" was interrupted when its worker died; whether it acted is unknown, so it is not called again'
     return failed(f"{text} ({why})" if why else text, OutcomeStatus.UNKNOWN)
 
 
@@ -168,7 +168,7 @@ def _settled(outcome: BranchOutcome[ToolOutcome]) -> ToolOutcome:
         case Failed(error):
             return failed(error_summary(error))
         case Cancelled():
-            return failed("cancelled: the call was settled by its other branches", OutcomeStatus.CANCELLED)
+            return failed("cancelled: the parallel call was settled without this branch", OutcomeStatus.CANCELLED)
         case _ as unreachable:
             assert_never(unreachable)
 

@@ -16,9 +16,10 @@ from harborage.store import RunQuery
 if TYPE_CHECKING:
     from harborage.store import RunRow, Store
 
-__all__ = ["RunPrefixError", "RunUnknownError", "all_runs", "find_run", "goal_of", "read_run"]
+__all__ = ["RunPrefixError", "RunUnknownError", "all_runs", "find_run", "goal_of", "is_part", "read_run"]
 
 _SHOWN: Final = 5
+_LEAST_END: Final = 4
 
 
 class RunUnknownError(HarborageError):
@@ -32,14 +33,14 @@ class RunUnknownError(HarborageError):
 
 
 class RunPrefixError(HarborageError):
-    """Several runs have an id that begins so. `wanted` is the prefix, `found` the ids."""
+    """Several runs have an id that begins or ends so. `wanted` is that part, `found` the ids."""
 
     def __init__(self, wanted: str = "", found: tuple[str, ...] = ()) -> None:
         self.wanted = wanted
         self.found = found
         shown = ", ".join(found[:_SHOWN])
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        super().__init__(f"{wanted!r} could be any of {len(found)} runs: {shown}{more}; give more of the id")
+        super().__init__(f"{wanted!r} could be any of {len(found)} runs: {shown}{more}; give the last characters")
 
 
 async def all_runs(store: Store, query: RunQuery) -> builtins.list[RunRow]:
@@ -47,8 +48,16 @@ async def all_runs(store: Store, query: RunQuery) -> builtins.list[RunRow]:
     return await RunReader(store).rows(msgspec.structs.replace(query, oldest_first=True))
 
 
+def is_part(wanted: str, whole: str) -> bool:
+    """Whether `wanted` names `whole`, an id: it is how that begins, or at least its last four characters."""
+    part = wanted.upper()
+    return whole.startswith(part) or (len(part) >= _LEAST_END and whole.endswith(part))
+
+
 async def find_run(store: Store, wanted: str, *, where: str = "") -> RunRow:
-    """The run whose id is `wanted` or begins with it; `where` names the store in errors.
+    """The run whose id is `wanted`, or begins or ends with it; `where` names the store in errors.
+
+    An id begins with the time: runs that were started together differ at the end, of which four characters are enough.
 
     Raises:
         RunUnknownError: there is none.
@@ -59,7 +68,7 @@ async def find_run(store: Store, wanted: str, *, where: str = "") -> RunRow:
     exact = (await store.runs(RunQuery(run_ids=(wanted,), limit=1))).rows
     if exact:
         return exact[0]
-    found = [one for one in await all_runs(store, RunQuery()) if one.run_id.startswith(wanted.upper())]
+    found = [one for one in await all_runs(store, RunQuery()) if is_part(wanted, one.run_id)]
     if not found:
         raise RunUnknownError(wanted, where)
     if len(found) > 1:
