@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from harborage.store.memory import MemoryStore, conditions
+from harborage.store.memory.due import Due
+from harborage.store.memory.groups import Groups
 from harborage.store.memory.tables import Tables
 from harborage.store.sqlite import SQLiteStore
 from harborage.testing.clock import FakeClock
 from harborage.testing.conformance.stores import SCENARIOS, Scenario, StoreBench, check, run_conformance
 
 pytestmark = pytest.mark.anyio
-
-CONDITIONS = ("start", "move", "group", "patch", "send", "change")
 
 
 class MemoryBench:
@@ -80,8 +80,11 @@ async def test_a_store_that_breaks_a_promise_is_noticed(monkeypatch: pytest.Monk
     left_out: list[tuple[Any, str, Any]] = [
         *(
             (conditions, f"_check_{part}", lambda *_: None)
-            for part in ("start", "move", "group", "patch", "send", "change")
+            for part in ("start", "move", "group", "patch", "send", "change", "wait")
         ),
+        (Groups, "leave", lambda *_: None),
+        (Groups, "forget", lambda *_: None),
+        (Due, "fallen", lambda *_: []),
         (Tables, "_end", lambda *_: None),
         (Tables, "_wake", lambda *_: None),
         (Tables, "_take", lambda *_: ()),

@@ -115,7 +115,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A change of a run by others than its worker, true only while it is in one of the `expected` statuses.
 
     The status of a run that a worker holds stays as it is: a `status` is refused then. `awaits` is the run or group
-    whose end it waits for, "" for none; a wait that would wait for itself is refused.
+    whose end it waits for, "" for none; a wait that would wait for itself is refused. Only a live run waits, and one
+    commit lets only one run wait.
     """
 
     run_id: str

@@ -9,12 +9,13 @@ import pytest
 
 from harborage.errors import HarborageError
 from harborage.state.errors import (
+    DatabaseCorruptError,
     DatabaseFullError,
     DatabaseReadOnlyError,
     MigrationChangedError,
     SchemaNewerError,
 )
-from harborage.store import Commit, NewEvent, NewPause, PauseQuery, RunQuery
+from harborage.store import Commit, NewEvent, NewGroup, NewPause, PauseQuery, RunQuery
 from harborage.store.postgres import PostgresStore
 from harborage.testing.conformance.store_bench import ME, start, step
 
@@ -113,3 +114,16 @@ async def test_a_pause_that_a_newer_version_wrote_hides_no_other(place: Any) -> 
     await place.admin.execute("update harborage_pauses set status = 'postponed' where token = 'a'")
     found = (await store.pauses(PauseQuery())).rows
     assert [(one.run_id, one.is_damaged) for one in found] == [("run b", False), ("run a", True)]
+
+
+async def test_a_status_of_a_newer_version_is_not_taken_for_another(place: Any) -> None:
+    """Whoever reads such a run or group is told that its row cannot be read, and which database has it."""
+    store = await place.open()
+    await start(store, "r")
+    await store.commit(Commit(groups=(NewGroup(group_id="g", who=ME),)))
+    await place.admin.execute("update harborage_runs set status = 9")
+    with pytest.raises(DatabaseCorruptError, match=r"postgres://harborage@127.0.0.1.*status 9"):
+        await store.runs(RunQuery())
+    await place.admin.execute("update harborage_groups set status = 'merged'")
+    with pytest.raises(DatabaseCorruptError, match="status merged"):
+        await store.group("g", who=ME)

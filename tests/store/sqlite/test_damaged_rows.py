@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from harborage.state.errors import DatabaseCorruptError
-from harborage.store import Commit, Move, NewPause, PauseQuery, PauseRow, RunQuery, SessionQuery, Status
+from harborage.store import Commit, Move, NewGroup, NewPause, PauseQuery, PauseRow, RunQuery, SessionQuery, Status
 from harborage.store.sqlite import Database, SQLiteStore
 from harborage.testing.clock import FakeClock
 from harborage.testing.conformance.store_bench import ME, claim, row, send, start, step
@@ -135,6 +135,16 @@ async def test_a_status_of_a_newer_version_is_not_taken_for_another(open_databas
     with pytest.raises(DatabaseCorruptError, match=r"\(run a\)"):
         await store.commit(Commit(moves=(move,)))
     assert (await row(store, "a")).unread == 0
+
+
+async def test_a_group_of_a_newer_version_is_not_taken_for_another(open_database: OpenDatabase) -> None:
+    """Whoever reads it is told that its row cannot be read."""
+    database = await open_database()
+    store = SQLiteStore(database)
+    await store.commit(Commit(groups=(NewGroup(group_id="g", who=ME),)))
+    await damage(database, "UPDATE harborage_groups SET status = 'merged'")
+    with pytest.raises(DatabaseCorruptError, match="status merged"):
+        await store.group("g", who=ME)
 
 
 async def test_a_control_whose_id_cannot_be_read_hides_no_other(open_database: OpenDatabase) -> None:

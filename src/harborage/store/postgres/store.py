@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from harborage.clock import SYSTEM_CLOCK, Timers
-from harborage.state.errors import DatabaseError
+from harborage.state.errors import DatabaseCorruptError, DatabaseError
 from harborage.state.errors import StoreClosedError as DatabaseClosedError
 from harborage.state.postgres.database import Database
 from harborage.state.postgres.notices import Notices
@@ -27,6 +27,7 @@ from harborage.store.postgres.workers import LEASE, Workers
 from harborage.store.postgres.writing import Writing
 from harborage.store.queries import EventQuery, GroupQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
 from harborage.store.rows import Lease
+from harborage.store.sql.rows import UnreadableError
 from harborage.store.times import micros
 
 if TYPE_CHECKING:
@@ -246,6 +247,8 @@ class PostgresStore:
             return await asking
         except DatabaseClosedError as error:
             raise StoreClosedError() from error
+        except UnreadableError as error:
+            raise DatabaseCorruptError(self._database.address, str(error), run_id=run_id) from error
         except DatabaseError as error:
             if not run_id or error.run_id:
                 raise

@@ -25,6 +25,7 @@ __all__ = ["RowReader", "UnreadableError", "checked_entries", "status_of"]
 
 _STATUSES: Final = dict(enumerate(Status))
 _PAUSES: Final = frozenset(PauseStatus)
+_GROUPS: Final = frozenset(GroupStatus)
 
 
 class UnreadableError(ValueError):
@@ -142,9 +143,15 @@ class RowReader:
         )
 
     def group(self, row: Any) -> GroupRow:
-        """A group."""
+        """A group.
+
+        Raises:
+            UnreadableError: it has a status that this version does not know.
+        """
         number, group_id, tenant, user, session, owner, retains, fails_fast, description, status, reason, *rest = row
         members, live, created, sealed, ended, due = rest
+        if status not in _GROUPS:
+            raise UnreadableError(f"no group has status {status}")
         return GroupRow(
             number=number,
             group_id=group_id,
