@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from benchmarks.measure import Row
-from benchmarks.million.filling import AGENT, BEGIN, BIG_SESSION, EVENTS, SECOND, SMALL_USER, TENANT
+from benchmarks.million.doctor import doctor_rows
+from benchmarks.million.filling import AGENT, BEGIN, BIG_SESSION, ENTRIES, EVENTS, SECOND, SMALL_USER, TENANT
 from benchmarks.million.places import Place, postgres_place, sqlite_place
 from benchmarks.million.timing import Ask, ms_alone, ms_beyond
 from harborage.identity import Identity
@@ -63,7 +64,7 @@ async def _rows(where: str, place: Place, runs: int) -> list[Row]:
     rows.append(
         Row(name=f"{where}: claim, beyond a bare commit", unit="ms", ours=await _claim_ms(place), most=_CLAIM_MS)
     )
-    return rows
+    return [*rows, *await doctor_rows(where, place)]
 
 
 def _asked(store: Store, runs: int) -> dict[str, dict[str, Ask]]:
@@ -160,7 +161,7 @@ async def _claim_ms(place: Place) -> float:
     store = place.storage.store
     who = Identity(TENANT, BIG_SESSION.user_id, "claims")
     for number in range(_CLAIMS):
-        await store.commit(Commit(starts=(NewRun(run_id=f"ready-{number}", who=who, entries=(b"started",)),)))
+        await store.commit(Commit(starts=(NewRun(run_id=f"ready-{number}", who=who, entries=ENTRIES[:1]),)))
     await store.join("benchmark")
 
     async def claim() -> None:

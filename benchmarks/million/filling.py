@@ -25,7 +25,7 @@ from harborage.runtime.pauses.rows import opening
 from harborage.store import EVENT_STEP
 from harborage.store.times import micros
 
-__all__ = ["AGENT", "BEGIN", "BIG_SESSION", "EVENTS", "SECOND", "SMALL_USER", "TENANT", "filling"]
+__all__ = ["AGENT", "BEGIN", "BIG_SESSION", "ENTRIES", "EVENT", "EVENTS", "SECOND", "SMALL_USER", "TENANT", "filling"]
 
 TENANT: Final = "t0"
 """Whose are six of ten runs."""
@@ -45,7 +45,7 @@ _WHO: Final = BIG_SESSION.with_run("r0")
 _LATER: Final = 1 << 52
 _NUMBERS: Final = "WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < {last})"
 
-_ENTRIES: Final = tuple(
+ENTRIES: Final = tuple(
     encode_entry(entry)
     for entry in (
         Started(
@@ -55,7 +55,7 @@ _ENTRIES: Final = tuple(
         Ended(at=_NOW, finish=raw(Finish(FinishReason.GOAL, "the notes are drafted, read by a person, and published"))),
     )
 )
-_EVENT: Final = encode_event(
+EVENT: Final = encode_event(
     Event(EventType.TOOL_COMPLETED, _WHO, RedactedMap({"tool": "publish", "call": "1", "result": "published"}), _NOW)
 )
 _QUESTION: Final = opening(
@@ -78,7 +78,7 @@ def filling(runs: int, blob: Callable[[bytes], str]) -> Iterator[tuple[str, str]
     together = runs // 25
     yield "sessions", _numbered(1 + (runs - together) // 10) + _sessions(together, blob)
     yield "runs", _numbered(runs) + _runs(together)
-    yield "entries", _numbered(runs * len(_ENTRIES)) + _journal(blob)
+    yield "entries", _numbered(runs * len(ENTRIES)) + _journal(blob)
     yield "events", _numbered(runs * EVENTS) + _events(together, blob)
     yield "pauses", _pauses(blob)
     yield "groups", _groups(together)
@@ -119,7 +119,7 @@ SELECT
     ELSE 3
   END,
   CASE WHEN n % 50 = 7 THEN 'tool_failed' ELSE '' END, '', 'Draft the notes of release ' || n || ', and publish them',
-  {_at("n")}, {_at("n + 5")}, CASE WHEN n % 1000 = 5 THEN {_LATER} END, {len(_ENTRIES)}, 1, n % 10000 = 1,
+  {_at("n")}, {_at("n + 5")}, CASE WHEN n % 1000 = 5 THEN {_LATER} END, {len(ENTRIES)}, 1, n % 10000 = 1,
   CASE WHEN n % 100 = 10 THEN 1 ELSE 0 END, CASE WHEN n % 100 = 10 THEN 1 ELSE 0 END, '', n % 100 = 13, FALSE, FALSE, 1
 FROM numbers
 JOIN harborage_sessions AS session
@@ -130,8 +130,8 @@ ORDER BY n"""
 def _journal(blob: Callable[[bytes], str]) -> str:
     return f"""
 INSERT INTO harborage_journal (run, position, crc, data)
-SELECT 1 + n / 3, 1 + n % 3, {_choice("n % 3", [str(crc32(data)) for data in _ENTRIES])},
-  {_choice("n % 3", [blob(data) for data in _ENTRIES])}
+SELECT 1 + n / 3, 1 + n % 3, {_choice("n % 3", [str(crc32(data)) for data in ENTRIES])},
+  {_choice("n % 3", [blob(data) for data in ENTRIES])}
 FROM numbers ORDER BY n"""
 
 
@@ -143,7 +143,7 @@ INSERT INTO harborage_events (sequence, session, place, run, type, at, crc, data
 SELECT
   CAST(1 + n AS bigint) * {EVENT_STEP}, CASE WHEN {run} < {together} THEN 1 ELSE 2 + ({run} - {together}) / 10 END,
   1 + n % {EVENTS} + {EVENTS} * CASE WHEN {run} < {together} THEN {run} ELSE {run} % 10 END,
-  'r' || {run}, '{_EVENT.type}', {_at(run)}, {crc32(_EVENT.data)}, {blob(_EVENT.data)}
+  'r' || {run}, '{EVENT.type}', {_at(run)}, {crc32(EVENT.data)}, {blob(EVENT.data)}
 FROM numbers ORDER BY n"""
 
 

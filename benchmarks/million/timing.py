@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from statistics import median
 from typing import Final, TypeAlias
 
-__all__ = ["Ask", "ms_alone", "ms_beyond"]
+__all__ = ["Ask", "ms_alone", "ms_beyond", "share"]
 
 Ask: TypeAlias = Callable[[], Awaitable[object]]
 
@@ -27,7 +27,7 @@ async def ms_alone(ask: Ask) -> float:
     shares: list[float] = []
     for _ in range(_ROUNDS):
         spent.append(await _seconds(ask))
-        shares.append(_share(min(max(spent[-1], _LEAST_S), _MOST_S)))
+        shares.append(share(min(max(spent[-1], _LEAST_S), _MOST_S)))
     return median(spent) * median(shares) * 1e3
 
 
@@ -39,7 +39,7 @@ async def ms_beyond(ask: Ask, bare: Ask) -> float:
     for _ in range(_ROUNDS):
         spent = await _seconds(ask)
         beyond.append(spent - await _seconds(bare))
-        shares.append(_share(min(max(spent, _LEAST_S), _MOST_S)))
+        shares.append(share(min(max(spent, _LEAST_S), _MOST_S)))
     return max(0.0, median(beyond)) * median(shares) * 1e3
 
 
@@ -49,7 +49,7 @@ async def _seconds(ask: Ask) -> float:
     return time.perf_counter() - begin
 
 
-def _share(seconds: float) -> float:
+def share(seconds: float) -> float:
     """How much of a processor this thread gets while it wants it for so long."""
     begin = time.perf_counter()
     end = time.thread_time() + seconds

@@ -65,7 +65,7 @@ async def examine(store: Store, flaws: Flaws, on_progress: OnProgress | None = N
     Raises:
         DatabaseError: the database cannot be read on.
     """
-    async for one in check_everything(store, JUDGES, told=on_progress):
+    async for one in check_everything(store, JUDGES, on_progress=on_progress):
         if one.kind not in _PENDING:
             flaws.add(_named(one))
 

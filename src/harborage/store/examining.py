@@ -84,7 +84,7 @@ class Judges(msgspec.Struct, frozen=True, kw_only=True):
 class Examined(msgspec.Struct, frozen=True, kw_only=True):
     """What a slice found, and whose facts are to be looked at: runs by id, sessions, groups by session and id.
 
-    The next slice begins at `after`; None when the part was looked at whole. `share` is how much of it was, up to 1.
+    The next slice begins at `after`; None when the part was looked at whole. `last` is the number of its last row now.
     """
 
     found: Sequence[Disagreement] = ()
@@ -92,7 +92,7 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
     sessions: Sequence[Identity] = ()
     groups: Sequence[tuple[Identity, str]] = ()
     after: Place | None = None
-    share: float = 1.0
+    last: int = 0
 
 
 def entry_flaw(run_id: str, position: int, data: bytes, *, is_whole: bool, judges: Judges) -> Disagreement:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from harborage.store.port import Store
     from harborage.store.queries import Page
 
-__all__ = ["check_everything"]
+__all__ = ["check_everything", "judged"]
 
 T = TypeVar("T")
 
@@ -28,29 +28,31 @@ _PAGE = 500
 
 
 async def check_everything(
-    store: Store, judges: Judges, *, told: Callable[[Part, float], None] | None = None
+    store: Store, judges: Judges, *, on_progress: Callable[[Part, float], None] | None = None
 ) -> AsyncIterator[Disagreement]:
     """Everything in the store that is damaged, gone or does not agree, however much there is, as it is found.
 
-    Others may change the store meanwhile. `told` hears after each slice how much of a part was looked at, from 0 to 1.
+    Others may change the store meanwhile. `on_progress` is called after each slice with the part and how much of it was
+    looked at, from 0 to 1.
 
     Raises:
         DatabaseError: the database cannot be read on.
     """
     for part in Part:
         after: Place | None = BEGINNING
-        while after is not None:
+        last: int | None = None
+        while after is not None and (last is None or after[0] < last):
             examined = await store.examine(part, judges, after)
-            for one in examined.found:
+            # What others add meanwhile is not chased.
+            last, after = examined.last if last is None else last, examined.after
+            for one in (*examined.found, *await judged(store, examined)):
                 yield one
-            for one in await _looked_at(store, examined):
-                yield one
-            if told is not None:
-                told(part, examined.share)
-            after = examined.after
+            if on_progress is not None:
+                on_progress(part, 1.0 if after is None or not last else min(1.0, after[0] / last))
 
 
-async def _looked_at(store: Store, examined: Examined) -> list[Disagreement]:
+async def judged(store: Store, examined: Examined) -> list[Disagreement]:
+    """What does not agree of that which a slice suspects."""
     found: list[Disagreement] = []
     for run_id in examined.runs:
         found += await twice(lambda run_id=run_id: _of_run(store, run_id))  # type: ignore[misc]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from itertools import count
 from pathlib import Path
 
 import apsw
 import pytest
 
-from harborage.store.examining import Part
+from harborage.store import NewEvent
+from harborage.store.examining import Examined, Judges, Part, Place
 from harborage.store.sqlite import SQLiteStore
 from harborage.store.suspects import check_everything
+from harborage.testing.conformance.store_bench import ME, start, step
 from tests.kit.audited import DAMAGE, JUDGES, fill, found
 
 
@@ -53,12 +56,34 @@ async def test_what_is_damaged_is_found_and_nothing_else(kept: Path, tmp_path: P
         assert (sql, await checked(path)) == (sql, {kind: {*subjects.split()}})
 
 
+async def test_workers_go_on_beside_a_check(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process commits between two slices: it waits for nothing, none of it is damage, and the check ends."""
+    monkeypatch.setattr("harborage.store.sqlite.audit.SIZES", dict.fromkeys(Part, 2))
+    store, worker = await SQLiteStore.open(kept), await SQLiteStore.open(kept)
+    await worker.join("two")
+    lease = await start(worker, "beside", worker="two")
+    positions = count(1)
+    examine = store.examine
+
+    async def examine_and_work(part: Part, judges: Judges, after: Place) -> Examined:
+        examined = await examine(part, judges, after)
+        events = (NewEvent(type="a", data=b"{}", run_id="beside"),) * 3
+        await worker.commit(step(lease, next(positions), b"one", who=ME, events=events))
+        return examined
+
+    monkeypatch.setattr(store, "examine", examine_and_work)
+    assert await found(store) == {}
+    assert next(positions) > 20
+    await worker.aclose()
+    await store.aclose()
+
+
 async def test_the_progress_of_each_part_is_told(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts are told in their order, each up to the whole of it."""
     monkeypatch.setattr("harborage.store.sqlite.audit.SIZES", dict.fromkeys(Part, 2))
     heard: list[tuple[str, float]] = []
     store = await SQLiteStore.open(kept)
-    assert [one async for one in check_everything(store, JUDGES, told=lambda *told: heard.append(told))] == []
+    assert [one async for one in check_everything(store, JUDGES, on_progress=lambda *told: heard.append(told))] == []
     await store.aclose()
     assert list(dict.fromkeys(part for part, _ in heard)) == list(Part)
     of_runs = [share for part, share in heard if part is Part.RUNS]

@@ -73,7 +73,7 @@ class Audit:
             found=found,
             runs=[run_id for run_id, _ in rows if run_id not in damaged],
             after=(until, 0),
-            share=await self._share(Part.RUNS, until),
+            last=await self._last(Part.RUNS),
         )
 
     async def _entries(self, after: Place, judges: Judges) -> Examined:
@@ -166,11 +166,10 @@ class Audit:
         if not places:
             return Examined(found=found)
         last = places[-1]
-        return Examined(found=found, after=last, share=await self._share(part, last[0]), **more)
+        return Examined(found=found, after=last, last=await self._last(part), **more)
 
-    async def _share(self, part: Part, number: int) -> float:
-        last = await fetchval(self._database, _SQL[f"{part}_last"])
-        return min(1.0, number / last) if last else 1.0
+    async def _last(self, part: Part) -> int:
+        return int(await fetchval(self._database, _SQL[f"{part}_last"]) or 0)
 
     async def _name(self, run: int) -> str:
         return str(await fetchval(self._database, _SQL["run_name"], number=run) or "")

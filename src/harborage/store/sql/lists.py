@@ -52,10 +52,14 @@ class Lists:
         """The ways to the runs of a query, which together find each run once, and up to one more than its page has."""
         order = "oldest_run" if query.oldest_first else "newest_run"
         begun = begun or (("run_rows", "run_whole", "run_from") if query.is_whole else ("run_rows", "run_from"))
-        return [
-            self._statement(begun, way.pieces, (order,), self.run_values(way.query) | {"limit": query.limit + 1})
-            for way in run_ways(query)
-        ]
+        found: list[Statement] = []
+        for way in run_ways(query):
+            # The index of what is live is not in the order of time: there only the runs of the page are read whole.
+            is_sorted = way.name == "by_live_anywhere"
+            first, last = (("live_page",), ("live_paged",)) if is_sorted else ((), ())
+            values = self.run_values(way.query) | {"limit": query.limit + 1}
+            found.append(self._statement((*begun, *first), way.pieces, (order, *last), values))
+        return found
 
     def run_counts(self, query: RunQuery, *ended: str) -> list[Statement]:
         """The ways to count the runs of a query by status."""

@@ -70,7 +70,7 @@ class Audit:
             found=[Disagreement("run_damaged", row.run_id, row.blocked) for row in rows if row.is_damaged],
             runs=[row.run_id for row in rows if not row.is_damaged],
             after=(until, 0),
-            share=self._share(tx, Part.RUNS, until),
+            last=self._last(tx, Part.RUNS),
         )
 
     def _entries(self, tx: Transaction, after: int, judges: Judges) -> Examined:
@@ -130,8 +130,7 @@ class Audit:
         suspects = [(Identity(*whose), group_id) for _, *whose, group_id, is_suspect in rows if is_suspect]
         if not rows:
             return Examined()
-        last = rows[-1][0]
-        return Examined(groups=suspects, after=(last, 0), share=self._share(tx, Part.GROUPS, last))
+        return Examined(groups=suspects, after=(rows[-1][0], 0), last=self._last(tx, Part.GROUPS))
 
     def _sessions(self, tx: Transaction, after: int, judges: Judges) -> Examined:
         rows = self._slice(tx, Part.SESSIONS, after)
@@ -149,7 +148,7 @@ class Audit:
             ],
             sessions=[one.who for one in sessions if one.number in suspects and not one.is_damaged],
             after=(last, 0),
-            share=self._share(tx, Part.SESSIONS, last),
+            last=self._last(tx, Part.SESSIONS),
         )
 
     def _events(self, tx: Transaction, after: int, judges: Judges) -> Examined:
@@ -173,12 +172,11 @@ class Audit:
     def _examined(self, tx: Transaction, part: Part, rows: list[Any], found: list[Disagreement]) -> Examined:
         if not rows:
             return Examined(found=found)
-        last = rows[-1][0]
-        return Examined(found=found, after=(last, 0), share=self._share(tx, part, last))
+        return Examined(found=found, after=(rows[-1][0], 0), last=self._last(tx, part))
 
-    def _share(self, tx: Transaction, part: Part, number: int) -> float:
+    def _last(self, tx: Transaction, part: Part) -> int:
         last: Any = tx.execute(self._sql[f"{part}_last"]).get
-        return min(1.0, number / last) if last else 1.0
+        return int(last or 0)
 
     def _name(self, tx: Transaction, run: int) -> str:
         found: Any = tx.execute(self._sql["run_name"], (run,)).get

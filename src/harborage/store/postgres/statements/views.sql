@@ -1,6 +1,14 @@
 -- What lists and counts ask for that reads otherwise than in other dialects; the pieces that they share stand in
 -- `harborage.store.sql`.
 
+-- name: live_page
+run.num in (
+select run.num from harborage_runs as run
+where
+
+-- name: live_paged
+)
+
 -- name: run_counts
 -- By status, and whether they are beyond the cap.
 select counted.status, counted.nth > :cap as is_over, count(*)

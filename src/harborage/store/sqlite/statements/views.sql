@@ -1,6 +1,14 @@
 -- What lists and counts ask for that reads otherwise than in other dialects; the pieces that they share stand in
 -- `harborage.store.sql`.
 
+-- name: live_page
+run.num IN (
+SELECT run.num FROM harborage_runs AS run INDEXED BY harborage_runs_live
+WHERE
+
+-- name: live_paged
+)
+
 -- name: run_keys
 -- Where a row cannot be read: the rows of a list by number, to be read one by one.
 SELECT run.created_at, run.num FROM harborage_runs AS run
