@@ -468,12 +468,12 @@ class StoredEngine:
         self._sweeping = self._clock.call_later(again_s, self._sweep) if self._carried and self._work else None
 
     async def _doze(self) -> None:
-        """Wait for a change, for the next time that a parked run waits for, or for the next look at those carried."""
+        """Wait for a change, for the next time that a parked run waits for, or for the look that is due in any case: a
+        process may die between a commit and the notice of it, so that nobody is told."""
         if self._changed.is_set():
             return
-        delay_s = self._recheck_s
-        if self._carried or self._waiters:
-            delay_s = min(delay_s, max(self._linger_s / 2, _SHORTEST_DOZE_S))
+        is_busy = self._carried or self._waiters
+        delay_s = min(self._recheck_s, max(self._linger_s / 2, _SHORTEST_DOZE_S) if is_busy else self._recheck_s)
         due = await self._store.next_due(agent=self._agent)
         left_s = delay_s if due is None else (moment(due) - self._clock.now()).total_seconds()
         # At once only once: the store tells what is due by a clock of its own, which may be behind this one.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from harborage.state.postgres.database import Database
     from harborage.store.postgres.lane import Lane
     from harborage.store.postgres.telling import Telling
+    from harborage.store.postgres.workers import Workers
     from harborage.store.rows import ControlRow, RunRow
 
 __all__ = ["Claiming"]
@@ -29,9 +30,10 @@ _logger = logging.getLogger(__name__)
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """What the server says of a claim: the numbers of the runs, whether it blocked any, and whether it left ready ones
-    to somebody who was changing them."""
+    """What the server says of a claim: whether its worker is one, the numbers of the runs, whether it blocked any, and
+    whether it left ready ones to somebody who was changing them."""
 
+    worker: bool
     claimed: list[int]
     blocked: bool
     left: bool
@@ -43,10 +45,11 @@ class Claiming:
     Where the database goes away in the middle of a claim, the runs that it took come with their worker's next one.
     """
 
-    def __init__(self, database: Database, lane: Lane, telling: Telling, max_attempts: int) -> None:
+    def __init__(self, database: Database, lane: Lane, telling: Telling, workers: Workers, max_attempts: int) -> None:
         self._database = database
         self._lane = lane
         self._telling = telling
+        self._workers = workers
         self._max_attempts = max_attempts
         self._turn = asyncio.Lock()
         self._unsure: dict[str, Any] | None = None
@@ -74,6 +77,8 @@ class Claiming:
                 self._unsure = None
             try:
                 answer = await self._asked(asked)
+                if not answer.worker and await self._workers.is_back(asked["worker"]):
+                    answer = await self._asked(asked)
             except AnswerLostError:
                 self._unsure = asked
                 raise

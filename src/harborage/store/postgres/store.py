@@ -69,8 +69,8 @@ class PostgresStore:
         self._lanes = (Lane(database), Lane(database))
         commits, claims = self._lanes
         self._writing = Writing(database, commits, self._telling.tell, clock=clock)
-        self._claiming = Claiming(database, claims, self._telling, max_attempts)
         self._workers = Workers(database, self._telling.tell, clock, lease)
+        self._claiming = Claiming(database, claims, self._telling, self._workers, max_attempts)
         self._is_closed = False
 
     @classmethod

@@ -123,8 +123,15 @@ class Workers:
             self._told()
         return freed
 
+    async def is_back(self, worker: str) -> bool:
+        """Let a worker of this process that was taken for dead be one again; False for one that has not joined."""
+        if worker in self._joined:
+            await self._sign(worker)
+        return worker in self._joined
+
     async def _sign(self, worker: str) -> None:
-        await fetch(self._database, SQL["beat"], worker=worker, is_locking=self._locks.holds(worker))
+        is_locking = self._locks.holds(worker)
+        await fetch(self._database, SQL["beat"], worker=worker, is_locking=is_locking)
 
     def _dead(self, others: Any) -> list[tuple[str, _Seen]]:
         now = self._clock.monotonic()

@@ -45,8 +45,8 @@ begin
 end
 $$;
 
--- Take runs that are ready: `claimed` are their numbers, highest priority first, then oldest. Only a worker that has
--- joined takes any, and it leaves, or is buried, only behind a claim of its own that is under way: what it takes then is
+-- Take runs that are ready: `claimed` are their numbers, highest priority first, then oldest. Only a worker that is
+-- there takes any (`worker`), and it leaves, or is buried, only behind a claim of its own that is under way: what it takes then is
 -- freed with the rest.
 --
 -- It waits for nobody. What somebody else is changing just now is left, and `left` says so: whoever changes it may leave
@@ -61,12 +61,14 @@ declare
   claimed jsonb := '[]';
   is_blocked boolean := false;
   is_left boolean := false;
+  is_worker boolean;
 begin
   if known is not null then
     return known;
   end if;
   perform from harborage_workers where name = for_worker for key share;
-  if found then
+  is_worker := found;
+  if is_worker then
     -- Those of other agents are left to fall due for their own workers, who ask when that will be.
     with due as materialized (
       select num from harborage_runs
@@ -106,7 +108,8 @@ begin
     );
   end if;
   return harborage_keep(
-    by_writer, as_batch, jsonb_build_object('claimed', claimed, 'blocked', is_blocked, 'left', is_left)
+    by_writer, as_batch,
+    jsonb_build_object('worker', is_worker, 'claimed', claimed, 'blocked', is_blocked, 'left', is_left)
   );
 end
 $$;
