@@ -43,6 +43,37 @@ HEAVY = frozenset(
 )
 # Even these wait until a name of the package is used.
 WAITING = frozenset({"asyncio", "harborage.runtime", "jsonschema_rs", "msgspec", "socket", "ssl"})
+# What a runtime in memory loads when it is first asked for it: each costs a millisecond of CPU, or there are many.
+LATER = frozenset(
+    {
+        "dataclasses",
+        "harborage.events.payloads.by_type",
+        "harborage.memory.store",
+        "harborage.runtime.approval.gate",
+        "harborage.runtime.run_events",
+        "harborage.runtime.survey",
+        "harborage.state.storage",
+        "ipaddress",
+        "pathlib",
+        "random",
+        "urllib.parse",
+    }
+)
+A_RUNTIME = """
+import asyncio
+from harborage import Runtime, tool
+
+@tool
+async def add(a: int, b: int) -> int:
+    "Add two numbers."
+    return a + b
+
+async def main():
+    async with Runtime(model="script:", tools=[add]):
+        pass
+
+asyncio.run(main())
+"""
 
 
 def loaded_by(statement: str) -> frozenset[str]:
@@ -72,6 +103,14 @@ def test_every_public_name_together_is_light() -> None:
     loaded = loaded_by("import harborage; [getattr(harborage, name) for name in harborage.__all__]")
     assert "harborage.runtime.host" in loaded
     assert not loaded & HEAVY
+
+
+def test_a_runtime_in_memory_loads_no_more_than_a_first_run_needs() -> None:
+    """Building a runtime over a model loads nothing of storages, memory, approvals and streams of events, nor what of
+    the standard library only rare paths use."""
+    loaded = loaded_by(f"exec({A_RUNTIME!r})")
+    assert "harborage.planner.react.planner" in loaded
+    assert not loaded & (LATER | HEAVY)
 
 
 @each_row(
