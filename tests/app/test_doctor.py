@@ -188,7 +188,7 @@ async def test_a_pause_that_cannot_be_read_is_named_with_its_run(tmp_path: Path)
     whole = tmp_path / "whole.db"
     async with await open_storage(str(whole)) as storage, Runtime(planner=Hangs(), storage=storage) as runtime:
         run = await runtime.start("child", who=WHO.identity)
-        while not await runtime.pauses.every_open():
+        while not await runtime.pauses.list_all_open():
             await settle()
         await runtime.aclose()
     assert all(one.is_ok for one in await check_storage(str(whole), whole, is_whole=True))
@@ -248,7 +248,7 @@ async def test_a_record_that_cannot_be_read_is_named_and_hides_no_run(tmp_path: 
     whole = tmp_path / "whole.db"
     async with await open_storage(str(whole)) as storage, Runtime(planner=Hangs(), storage=storage) as runtime:
         run = await runtime.start("parent", who=WHO.identity)
-        while len(await runtime.pauses.every_open()) < 2:
+        while len(await runtime.pauses.list_all_open()) < 2:
             await settle()
         await runtime.aclose()
     for damage, named in DAMAGED.items():

@@ -172,7 +172,7 @@ async def test_two_processes_answer_and_one_is_taken(
         token = (await asked(run)).token
     first, second = await processes(run), await processes(run)
     assert await first.approve(token)
-    with pytest.raises(AlreadyAnsweredError, match="has an answer on its way, and the first one counts"):
+    with pytest.raises(AlreadyAnsweredError, match="has a pending answer, and the first one counts"):
         await second.reject(token)
     async with runtime(url) as rt:
         finish = await ended(await rt.run(run.id, who=WHO))

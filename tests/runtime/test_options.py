@@ -123,7 +123,7 @@ async def test_approval_ttl(runtimes: Runtimes) -> None:
     run = await bench.start()
     await bench.paused(run)
     await bench.clock.run_for(300)
-    assert "nobody decided" in (await bench.end(run)).payload["error"]
+    assert "no answer before" in (await bench.end(run)).payload["error"]
 
 
 class Summariser:

@@ -198,7 +198,7 @@ async def _find(storage: Storage, name: str, pauses: Coordinator, url: str) -> t
     try:
         record = await find_unfinished(storage.store, name, where=url)
     except RunUnknownError:
-        matching = [one for one in await pauses.every_open() if name and is_part(name, one.token)]
+        matching = [one for one in await pauses.list_all_open() if name and is_part(name, one.token)]
         if len(matching) != 1:
             raise
         return await find_run(storage.store, matching[0].identity.run_id, where=url), matching

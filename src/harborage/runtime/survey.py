@@ -84,7 +84,7 @@ async def survey(places: Places) -> list[Wait]:
     """
     now = places.clock.now()
     # Pauses and tasks before runs: what they belong to was there before them, so none looks as if it had no run.
-    pauses = await _readable("the open pauses", places.pauses.every_open())
+    pauses = await _readable("the open pauses", places.pauses.list_all_open())
     tasks, groups = await _tasks(places)
     rows = await RunReader(places.store).rows(RunQuery(statuses=LIVE, oldest_first=True))
     statuses = {row.run_id: row.status for row in rows}

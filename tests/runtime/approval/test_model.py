@@ -13,7 +13,7 @@ from harborage.identity import Quadruple
 from harborage.runtime.approval import ApprovalDecision, ApprovalRequest, fingerprint_of
 from harborage.runtime.approval.model import (
     EDIT_LOST,
-    NOBODY_DECIDED,
+    NOT_ANSWERED,
     OTHER_CALL,
     OUTSIDE,
     Granted,
@@ -145,9 +145,9 @@ def test_at_the_deadline_the_default_decides() -> None:
     """A default of approval lets the call's own arguments through, every other one refuses."""
     for default in (PauseDecision.REJECT, PauseDecision.TIMEOUT):
         late = a_pause(decision=default, default=default, resumed_at=LATER)
-        assert judge(late, CALL) == Refused(NOBODY_DECIDED)
+        assert judge(late, CALL) == Refused(NOT_ANSWERED)
     late = a_pause(decision=PauseDecision.APPROVE, default=PauseDecision.APPROVE, resumed_at=LATER, sealed=EDITED)
-    assert judge(late, CALL) == Granted(CALL.args, NOBODY_DECIDED)
+    assert judge(late, CALL) == Granted(CALL.args, NOT_ANSWERED)
 
 
 @each_row("decision", [PauseDecision.APPROVE, PauseDecision.RESUME, PauseDecision.REJECT, None])

@@ -54,7 +54,7 @@ async def test_at_its_deadline_a_call_is_refused(
         await clock.run_for(299.999)
         assert not task.done()
         await clock.run_for(0.001)
-        with pytest.raises(ToolRejectedError, match="nobody decided before the deadline"):
+        with pytest.raises(ToolRejectedError, match="no answer before the deadline"):
             await task
     assert (await coordinator.status(token)).decision is PauseDecision.REJECT
     assert told.types[2:] == ["pause.resumed", "tool.rejected"]
@@ -68,7 +68,7 @@ async def test_a_gate_may_approve_by_default(
     async with waiting(gate, calling()) as (task, _):
         await clock.run_for(300)
         assert await task == b'{"amount": 7}'
-    assert told.payloads(ToolApprovedPayload)[0].approver_reason == "nobody decided before the deadline"
+    assert told.payloads(ToolApprovedPayload)[0].approver_reason == "no answer before the deadline"
 
 
 async def test_without_a_timeout_a_call_waits_for_somebody(
@@ -105,7 +105,7 @@ async def test_an_answer_and_the_timer_in_the_same_moment_have_one_outcome(
         await coordinator.expire(token)
         with pytest.raises(ApprovalNotFoundError):
             await gate.resolve_approval(token, APPROVE, who=owner, scopes=ADMIN)
-        with pytest.raises(ToolRejectedError, match="nobody decided"):
+        with pytest.raises(ToolRejectedError, match="no answer before"):
             await task
 
 

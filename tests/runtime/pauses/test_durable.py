@@ -173,7 +173,7 @@ async def test_one_unreadable_pause_does_not_hide_the_others(
     edit(store, broken, b"{")
     with caplog.at_level(logging.WARNING):
         assert (await durable().list(who=owner)).rows == (sound,)
-        assert await durable().every_open() == (sound,)
+        assert await durable().list_all_open() == (sound,)
         assert [pause.token for pause in await durable().expire_due()] == [sound.token]
     assert caplog.text.count(broken.token) == 3
     rows = (await store.pauses(PauseQuery(tokens=(broken.token, sound.token)))).rows

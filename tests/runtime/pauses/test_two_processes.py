@@ -109,7 +109,7 @@ async def test_one_key_is_one_pause_for_all_processes(asking: Asking, owner: Qua
         assert (await coordinator.list(who=owner)).total == 1
 
 
-@pytest.mark.parametrize("look", ["status", "expire", "list", "request", "resume", "every_open"])
+@pytest.mark.parametrize("look", ["status", "expire", "list", "request", "resume", "list_all_open"])
 async def test_whoever_waits_learns_of_an_answer_given_elsewhere(
     durable: Starting, asking: Asking, owner: Quadruple, look: str
 ) -> None:
@@ -125,12 +125,12 @@ async def test_whoever_waits_learns_of_an_answer_given_elsewhere(
         "list": lambda: first.list(PauseFilter(states=tuple(PauseState)), who=owner),
         "request": lambda: first.request(asking(key="k")),
         "resume": lambda: first.resume(pause.token, PauseDecision.REJECT, who=owner),
-        "every_open": lambda: first.every_open(),
+        "list_all_open": lambda: first.list_all_open(),
     }
     for _ in range(2):
         with suppress(AlreadyResumedError):
             await looks[look]()
-    wanted = [] if look == "every_open" else [(PauseDecision.APPROVE, {"by": "ann"}, b"for you")]
+    wanted = [] if look == "list_all_open" else [(PauseDecision.APPROVE, {"by": "ann"}, b"for you")]
     assert [(settled.decision, settled.payload, settled.sealed) for settled in seen] == wanted
     assert (await first.status(pause.token)).state is PauseState.RESUMED
 

@@ -132,7 +132,7 @@ async def test_nobody_answering_is_a_refusal(shop: Shop) -> None:
     await shop.bench.clock.run_for(3600)
     assert await shop.bench.end(task) is GOAL
     assert shop.paid == []
-    assert "nobody decided" in shop.observations[0]["error"]
+    assert "no answer before" in shop.observations[0]["error"]
 
 
 async def test_other_controls_wait_for_the_boundary_in_order(shop: Shop) -> None:

@@ -1,6 +1,6 @@
 """Approval gates: calls that a person must allow, bound to their exact arguments and answered once.
 
-Read `model` for what an answer means, `policies` for which calls ask, `gate` for the way through.
+`model` has the meaning of an answer, `policies` which calls need approval, `gate` the gate itself.
 """
 
 from __future__ import annotations

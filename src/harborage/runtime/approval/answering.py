@@ -1,7 +1,7 @@
-"""Answering an approval: what makes an answer fit to be given, and giving one to a call that waits nowhere right now.
+"""Answering an approval: the checks of an answer, and answering a call that no worker executes right now.
 
-A call's approval is a pause that says for which call it is. So a person may answer while no process carries the run:
-the answer is kept with the pause, and the call finds it when it comes back under its key.
+A call's approval is a pause that names the call. So a person may answer while no worker executes the run: the answer
+is stored with the pause, and the call finds it when it is repeated under its key.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ async def answer_approval(
     who: Identity | Quadruple | None = None,
     scopes: frozenset[str] | None = None,
 ) -> Pause:
-    """Answer the approval that waits under `token`, once; returns the settled pause. The call need not wait anywhere.
+    """Answer the approval `token`, once; return the settled pause. No worker needs to execute the call.
 
     `who` answers, by default the ambient identity, with `scopes`, by default the ambient ones. With `args` an approval
-    replaces the arguments; they are kept where only the call that waits can read them.
+    replaces the arguments; only the waiting call can read them.
 
     Raises:
         InvalidDecisionError, InvalidRequestError, ApprovalScopeRequiredError, ApprovalNotFoundError: in this order.
-        ScopeMismatchError: the call belongs to another identity; it waits on.
+        ScopeMismatchError: the call belongs to another identity; it keeps waiting.
     """
     chosen, held = check_answer(decision, args, scopes)
     said = str(redactor.redact(reason))
@@ -75,7 +75,7 @@ async def answer_approval(
 def check_answer(
     decision: ApprovalDecision, args: bytes | None, scopes: frozenset[str] | None
 ) -> tuple[ApprovalDecision, frozenset[str]]:
-    """The decision, and the scopes it is made with.
+    """Return the decision, and the scopes it is made with.
 
     Raises:
         InvalidDecisionError, InvalidRequestError, ApprovalScopeRequiredError: in this order.
@@ -90,10 +90,10 @@ def check_answer(
 
 
 def check_decision(decision: ApprovalDecision) -> ApprovalDecision:
-    """The decision as such.
+    """Return the decision as an `ApprovalDecision`.
 
     Raises:
-        InvalidDecisionError: it is none.
+        InvalidDecisionError: it is neither approve nor reject.
     """
     try:
         return ApprovalDecision(decision)

@@ -1,4 +1,4 @@
-"""What can go wrong at an approval gate.
+"""The errors of approval gates.
 
     ApprovalError
     ├── PolicyRequiredError · CoordinatorRequiredError · BusRequiredError · RedactorRequiredError
@@ -50,11 +50,11 @@ class PolicyRequiredError(ApprovalError):
 
 
 class CoordinatorRequiredError(ApprovalError):
-    """An approval gate needs the coordinator that keeps its pauses."""
+    """An approval gate needs the coordinator of its pauses."""
 
 
 class BusRequiredError(ApprovalError):
-    """An approval gate needs a bus: nobody can approve what nobody is told of."""
+    """An approval gate needs a bus: without its events no approver knows of the call."""
 
 
 class RedactorRequiredError(ApprovalError):
@@ -66,11 +66,11 @@ class GateClosedError(ApprovalError):
 
 
 class InvalidRequestError(ApprovalError):
-    """An approval gate was handed something that it cannot handle."""
+    """An approval gate got a request or an answer that it cannot handle."""
 
 
 class InvalidDecisionError(ApprovalError):
-    """An approval is answered with approve or reject; `decision` is what came."""
+    """An approval is answered with approve or reject; `decision` is the value."""
 
     def __init__(self, decision: str = "") -> None:
         self.decision = decision
@@ -90,7 +90,7 @@ class ApprovalScopeRequiredError(ApprovalError):
 
 
 class ApprovalNotFoundError(ApprovalError):
-    """No call waits for approval under this token here: it was answered, has ended, or never was. `token` names it."""
+    """No call waits for approval under this token here: it was answered, or has ended. `token` names it."""
 
     def __init__(self, token: str = "") -> None:
         self.token = token
@@ -98,7 +98,7 @@ class ApprovalNotFoundError(ApprovalError):
 
 
 class ApprovalMismatchError(ApprovalError):
-    """The approval was asked for another call than this one, so it does not count. `token` and `tool` name them."""
+    """The approval was requested for another call than this one, so it does not count. `token` and `tool` name them."""
 
     def __init__(self, token: str = "", tool: str = "") -> None:
         self.token = token

@@ -1,7 +1,6 @@
 """The gate in front of a tool: a call that needs approval waits here until a person, or its deadline, decides.
 
-The gate owns no pause: it opens them on the coordinator, and whoever settles one there wakes the call. Nothing here
-runs a tool.
+The gate opens pauses on the coordinator; settling one there wakes the call. No tool runs here.
 """
 
 from __future__ import annotations
@@ -75,18 +74,18 @@ _log = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT = timedelta(days=7)
 POLICY_TIMEOUT_S = 60.0
-"""Seconds that a policy gets to say whether a call needs approval; one that takes longer has failed."""
+"""Seconds that a policy gets to decide whether a call needs approval; one that takes longer has failed."""
 
 
 class ApprovalGate:
     """Approval for the calls of one tool, or of several. Safe for many calls and answers on one event loop.
 
-    `timeout` is how long a call waits before `default` decides; None lets it wait until somebody does. Every
-    `recheck_s` seconds a waiting call looks whether another process has settled its pause.
+    `timeout` is how long a call waits before `default` decides; None waits without end. Every
+    `recheck_s` seconds a waiting call checks whether another process has settled its pause.
 
     Raises:
         PolicyRequiredError, CoordinatorRequiredError, BusRequiredError, RedactorRequiredError: that part is None.
-        InvalidOptionError, InvalidDecisionError: `policy` or `timeout`, or `default`, is none that a gate can have.
+        InvalidOptionError, InvalidDecisionError: `policy` or `timeout`, or `default`, has an invalid value.
     """
 
     def __init__(
@@ -110,7 +109,7 @@ class ApprovalGate:
         if redactor is None:
             raise RedactorRequiredError()
         if not callable(policy):
-            raise InvalidOptionError("policy", policy, "a callable that says of a request whether it needs approval")
+            raise InvalidOptionError("policy", policy, "a callable that returns whether a request needs approval")
         if timeout is not None and timeout < timedelta():
             raise InvalidOptionError("timeout", timeout, "a time to wait, or None for one without end")
         self._policy = policy
@@ -127,7 +126,7 @@ class ApprovalGate:
 
     @property
     def coordinator(self) -> PauseCoordinator:
-        """Where its pauses are opened."""
+        """The coordinator on which its pauses are opened."""
         return self._coordinator
 
     @property
@@ -136,12 +135,12 @@ class ApprovalGate:
         return tuple(self._waiting)
 
     def owner(self, token: str) -> Quadruple | None:
-        """Whose call waits here under this token; None when none does."""
+        """Return the identity whose call waits here under this token; None if there is none."""
         call = self._waiting.get(token)
         return None if call is None or call.is_being_answered else call.request.identity
 
     def idle(self, key: str) -> Pause | None:
-        """The pause at which the call under this key waits, as long as it does nothing else."""
+        """Return the pause at which the call under this key waits; None while it does anything else."""
         calls = (call for call in self._waiting.values() if call.request.key == key)
         return next((call.pause for call in calls if call.is_idle and not call.is_being_answered), None)
 
@@ -152,16 +151,15 @@ class ApprovalGate:
         on_waiting: Callable[[], None] | None = None,
         objection: Callable[[bytes], str] | None = None,
     ) -> bytes:
-        """The arguments that the call may run with: its own, or those that its approver put in their place.
+        """Return the arguments that the call may run with: its own, or those of its approver.
 
-        `on_waiting` is called once the call can be answered here. `objection` says why the tool does not take the
-        arguments that an approver has put in place of the call's own: such an answer is refused, and the call waits on.
-        A cancellation while waiting passes through, with
-        `ApprovalCancelledError` as its cause; the pause stays open.
+        `on_waiting` is called once the call can be answered here. `objection` returns why the tool does not take an
+        approver's arguments: such an answer is refused, and the call keeps waiting. A cancellation while waiting is
+        passed on, with `ApprovalCancelledError` as its cause; the pause stays open.
 
         Raises:
             GateClosedError, InvalidRequestError, IdentityRequiredError, PolicyFailedError: in this order.
-            RedactionFailedError: the arguments or the reason of the policy cannot be shown; nobody was asked.
+            RedactionFailedError: the arguments or the reason of the policy cannot be shown; no approval was requested.
             ToolRejectedError: the call may not run.
             InvalidRequestError: a call under the same key waits here already.
             ApprovalMismatchError: the same key stands for another call.
@@ -173,10 +171,10 @@ class ApprovalGate:
         is_required, reason = await self._ask_policy(request)
         if not is_required:
             return request.args
-        reason = str(self._redactor.redact(reason))  # it is kept with the pause, and shown to whoever is asked
+        reason = str(self._redactor.redact(reason))  # it is stored with the pause, and shown to the approver
         summary = self._redactor.redact({"args": _shown(request.args), "tool": request.tool})
         pause = await self._open(request, reason, summary)
-        with self._place(request, pause) as call:
+        with self._register(request, pause) as call:
             call.objection = objection
             try:
                 if on_waiting is not None:
@@ -185,16 +183,16 @@ class ApprovalGate:
                     await self._announce(request, pause.token, reason, summary)
                 settled = await call.outcome()
             except asyncio.CancelledError as cancelled:
-                # The very cancellation goes on: asyncio.timeout and TaskGroup know only the class itself.
+                # The same exception is raised: asyncio.timeout and TaskGroup know only the class itself.
                 raise cancelled from ApprovalCancelledError(pause.token, request.tool)
         return await self._conclude(request, settled)
 
     @contextmanager
     def granted(self, request: ApprovalRequest) -> Iterator[None]:
-        """Let the very call of `request`, approved by this gate already, pass it once more without asking again.
+        """Let the call of `request`, which this gate has approved, pass it once more without another approval.
 
-        For a loop that asks the gate before it hands a decision to an executor that may ask it, too. What is not used
-        inside the block is void after it.
+        For a loop that uses the gate before it passes a decision to an executor that may use it, too. A grant that is
+        not used inside the block is void after it.
         """
         fingerprint = _fingerprint(request)
         self._granted.append(fingerprint)
@@ -221,15 +219,15 @@ class ApprovalGate:
         who: Identity | Quadruple | None = None,
         scopes: frozenset[str] | None = None,
     ) -> Pause:
-        """Answer a waiting call, once; returns the settled pause. With `args` an approval replaces the arguments.
+        """Answer a waiting call, once; return the settled pause. With `args` an approval replaces the arguments.
 
         `who` answers, by default the ambient identity, with `scopes`, by default the ambient ones.
 
         Raises:
             GateClosedError, InvalidDecisionError, InvalidRequestError, ApprovalScopeRequiredError,
             ApprovalNotFoundError: in this order.
-            InvalidRequestError: the tool does not take `args`; the call waits on.
-            ScopeMismatchError: the call belongs to another identity; it waits on.
+            InvalidRequestError: the tool does not take `args`; the call keeps waiting.
+            ScopeMismatchError: the call belongs to another identity; it keeps waiting.
             ApprovalMismatchError: the pause was opened for another call; this one is refused.
         """
         self._check_open()
@@ -246,7 +244,7 @@ class ApprovalGate:
         return settled.shown()
 
     async def aclose(self) -> None:
-        """Turn the waiting calls away with GateClosedError and take no more. Closing twice does nothing."""
+        """End the waiting calls with GateClosedError and accept no more. Closing twice does nothing."""
         self._is_closed = True
         for call in tuple(self._waiting.values()):
             call.turn_away()
@@ -281,7 +279,7 @@ class ApprovalGate:
         raise TimeoutError(f"the policy gave no answer within {POLICY_TIMEOUT_S:g} s")
 
     async def _open(self, request: ApprovalRequest, reason: str, summary: Any) -> Pause:
-        """The pause of this call: a new one, or the one it had under its key."""
+        """Return the pause of this call: a new one, or the one it had under its key."""
         fingerprint = _fingerprint(request)
         pause = await self._coordinator.request(
             PauseRequest(
@@ -298,15 +296,15 @@ class ApprovalGate:
         return pause
 
     def _deadline(self, request: ApprovalRequest) -> datetime | None:
-        """When nobody can answer any more. A gate that approves by default never does so because the run is over."""
+        """Return the deadline of an answer. A gate that approves by default never does so because the run is over."""
         own = None if self._timeout is None else self._clock.now() + self._timeout
         if request.deadline is None or self._default is not PauseDecision.REJECT:
             return own
         return request.deadline if own is None else min(own, request.deadline)
 
     @contextmanager
-    def _place(self, request: ApprovalRequest, pause: Pause) -> Iterator[WaitingCall]:
-        """A waiting call's place at the gate, given up whatever happens."""
+    def _register(self, request: ApprovalRequest, pause: Pause) -> Iterator[WaitingCall]:
+        """Register a waiting call at the gate for the block."""
         self._check_open()
         if pause.token in self._waiting:
             raise InvalidRequestError(f"a call of {request.tool!r} waits under this key already")
@@ -322,7 +320,7 @@ class ApprovalGate:
         payload = ToolApprovalRequestedPayload(
             tool=request.tool, pause_token=token, reason=reason, tags=request.tags, args_summary=summary
         )
-        await self._tell(EventType.TOOL_APPROVAL_REQUESTED, request, payload)
+        await self._publish(EventType.TOOL_APPROVAL_REQUESTED, request, payload)
 
     async def _settle(
         self,
@@ -334,7 +332,7 @@ class ApprovalGate:
         who: Identity | Quadruple | None,
         scopes: frozenset[str],
     ) -> Pause:
-        """Settle the pause of a call; one that could not be settled waits on as before."""
+        """Settle the pause of a call; if that fails, the call keeps waiting."""
         approved = call.request.args if args is None else args
         fingerprint = fingerprint_of(call.request.tool, approved, call.request.identity)
         payload = answer_payload(decision, reason, fingerprint, is_edited=args is not None)
@@ -355,7 +353,7 @@ class ApprovalGate:
             case Granted(args, reason):
                 approved = ToolApprovedPayload(tool=request.tool, pause_token=settled.token, approver_reason=reason)
                 try:
-                    await self._tell(EventType.TOOL_APPROVED, request, approved)
+                    await self._publish(EventType.TOOL_APPROVED, request, approved)
                 except Exception as error:
                     raise ApprovalUnrecordedError(settled.token, request.tool, args) from error
                 return args
@@ -363,15 +361,15 @@ class ApprovalGate:
                 rejected = ToolRejectedPayload(tool=request.tool, pause_token=settled.token, reason=reason)
                 refusal = ToolRejectedError(request.tool, reason, request.identity)
                 try:
-                    await self._tell(EventType.TOOL_REJECTED, request, rejected)
+                    await self._publish(EventType.TOOL_REJECTED, request, rejected)
                 except Exception as error:
                     raise refusal from error
                 raise refusal
             case _ as unreachable:
                 assert_never(unreachable)
 
-    async def _tell(self, type: EventType, request: ApprovalRequest, payload: Payload) -> None:
-        """Publish; an event that nobody gets fails the call, since people act on it."""
+    async def _publish(self, type: EventType, request: ApprovalRequest, payload: Payload) -> None:
+        """Publish an event; if that fails, the call fails, since approvers act on it."""
         await self._bus.publish(Event(type=type, identity=request.identity, payload=payload))
 
 
@@ -380,7 +378,7 @@ def _fingerprint(request: ApprovalRequest) -> str:
 
 
 def _shown(args: bytes) -> Any:
-    """The arguments for human eyes, before redaction: decoded, or only their length when they are no JSON."""
+    """Return the arguments for an approver, before redaction: decoded, or only their length if they are no JSON."""
     try:
         return codec.decode(args)
     except msgspec.DecodeError:

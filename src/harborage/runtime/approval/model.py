@@ -1,7 +1,7 @@
-"""What is asked at an approval gate, and what an answer means for the very call that waits. Pure: no I/O, no clock.
+"""The request at an approval gate, and what an answer means for the waiting call. Pure: no I/O, no clock.
 
-An approval counts for one call: one tool, the exact bytes of its arguments, one principal. Everything that is not
-clearly an approval of that call refuses it.
+An approval counts for one call: one tool, the exact bytes of its arguments, one principal. Any other answer
+refuses the call.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ __all__ = [
     "request_payload",
 ]
 
-NOBODY_DECIDED = "nobody decided before the deadline"
+NOT_ANSWERED = "no answer before the deadline"
 OUTSIDE = "the pause was settled without this gate"
 OTHER_CALL = "the pause was opened for another call"
 EDIT_LOST = "the edited arguments are not those that were approved; make the call again"
 
 
 class ApprovalDecision(StrEnum):
-    """How a person, or the deadline, answers."""
+    """The answer of a person, or of the deadline."""
 
     APPROVE = "approve"
     REJECT = "reject"
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One call that may need approval. `args` are the very bytes the tool would get, `args_schema` is the JSON Schema
-    of what it takes: who edits them learns at once, also where no worker executes the run, what does not fit.
+    """One call that may need approval. `args` are the bytes that the tool would get, `args_schema` is the JSON Schema
+    for them: an approver who edits them gets an error at once, also while no worker executes the run.
 
-    `key` names the call for good (run and position, say): a call that comes back under the same key, after a restart
-    for example, waits on the pause it had instead of asking again. `deadline` is that of the run: nobody can answer
-    later, so a gate that rejects what nobody answers says so.
+    `key` names the call for good, for example by run and position: a call that is repeated under the same key, as after
+    a restart, waits on the pause it had. `deadline` is that of the run: a later answer counts no more, so a gate that
+    rejects by default does so then.
     """
 
     tool: str
@@ -98,13 +98,13 @@ def fingerprint_of(tool: str, args: bytes, who: Quadruple) -> str:
 
 
 def request_payload(request: ApprovalRequest, reason: str, summary: Any, fingerprint: str) -> dict[str, Any]:
-    """What the pause carries: enough for a person to decide, and to recognise the call again."""
+    """Return the payload of the pause: enough for a person to decide, and to recognise the call again."""
     schema = {} if request.args_schema is None else {"args_schema": request.args_schema}
     return {"tool": request.tool, "reason": reason, "args_summary": summary, "fingerprint": fingerprint, **schema}
 
 
 def answer_payload(decision: ApprovalDecision, reason: str, approved: str, *, is_edited: bool) -> dict[str, Any]:
-    """What an answer adds to the pause; `approved` is the fingerprint of the call that may run."""
+    """Return the payload of an answer; `approved` is the fingerprint of the call that may run."""
     match decision:
         case ApprovalDecision.APPROVE:
             edited = {"edited": True} if is_edited else {}
@@ -116,7 +116,7 @@ def answer_payload(decision: ApprovalDecision, reason: str, approved: str, *, is
 
 
 def judge(pause: Pause, request: ApprovalRequest) -> Verdict:
-    """What a settled pause means for the call of `request`; sealed in it are the arguments an approver put in place."""
+    """Return what a settled pause means for the call of `request`; an approver's own arguments are sealed in it."""
     payload = pause.payload or {}
     if payload.get("fingerprint") != fingerprint_of(request.tool, request.args, request.identity):
         return Refused(OTHER_CALL)
@@ -126,7 +126,7 @@ def judge(pause: Pause, request: ApprovalRequest) -> Verdict:
         case PauseDecision.REJECT | PauseDecision.TIMEOUT:
             if payload.get("rejected"):
                 return Refused(str(payload.get("reason", "")))
-            return Refused(NOBODY_DECIDED if _was_due(pause) else OUTSIDE)
+            return Refused(NOT_ANSWERED if _was_due(pause) else OUTSIDE)
         case PauseDecision.RESUME | None:
             return Refused(OUTSIDE)
         case _ as unreachable:
@@ -138,7 +138,7 @@ def _judge_approved(pause: Pause, request: ApprovalRequest) -> Verdict:
     approved = payload.get("approved_fingerprint")
     if approved is None:
         by_default = pause.default is PauseDecision.APPROVE and _was_due(pause)
-        return Granted(request.args, NOBODY_DECIDED) if by_default else Refused(OUTSIDE)
+        return Granted(request.args, NOT_ANSWERED) if by_default else Refused(OUTSIDE)
     reason = str(payload.get("reason", ""))
     if approved == payload["fingerprint"]:
         return Granted(request.args, reason)
@@ -149,5 +149,5 @@ def _judge_approved(pause: Pause, request: ApprovalRequest) -> Verdict:
 
 
 def _was_due(pause: Pause) -> bool:
-    """Whether the pause was settled at its deadline or later."""
+    """Return whether the pause was settled at its deadline or later."""
     return pause.deadline is not None and pause.resumed_at is not None and pause.resumed_at >= pause.deadline

@@ -1,7 +1,7 @@
-"""Which calls need approval: a policy is any callable that answers for one call, at once or awaitably.
+"""Which calls need approval: a policy is a callable, sync or async, that decides for one call.
 
-It answers `(required, reason)`, or just whether approval is required. It sees the whole request, the caller's identity
-included, so one policy may ask differently for each tenant or user. These classes are the usual answers.
+It returns `(required, reason)`, or just whether approval is required. It gets the whole request with the caller's
+identity, so one policy may decide differently for each tenant or user. These classes are the usual policies.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class AlwaysDeny:
 
 
 class AlwaysApprove:
-    """Every call runs without asking."""
+    """Every call runs without approval."""
 
     def __call__(self, request: ApprovalRequest) -> tuple[bool, str]:
         return False, ""
 
 
 class Tagged:
-    """Calls of tools that carry at least one of these tags need approval; without any tag none does."""
+    """Calls of tools that have at least one of these tags need approval; without any tag none does."""
 
     def __init__(self, require_tags: Iterable[str], reason: str = "") -> None:
         self._tags = frozenset(names_of(require_tags, "require_tags"))

@@ -1,7 +1,6 @@
-"""One call that waits at a gate: the future it waits on, its timer, and its ear at the coordinator.
+"""One call that waits at a gate: the future it awaits, its timer, and its callback at the coordinator.
 
-No task of its own: the coordinator and the clock set the future, the call awaits it. What another process decided is
-found by looking again now and then.
+No task of its own: the coordinator and the clock set the future. Decisions of other processes are found by polling.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class _Signal(Enum):
 class WaitingCall:
     """A call and the pause it waits for, from the moment it is made until `close`.
 
-    `pause` is as it was opened. `is_being_answered` keeps a second answer away while the first one is on its way;
+    `pause` is as it was opened. `is_being_answered` refuses a second answer while the first one is pending;
     `is_idle` says that nothing is under way that would be lost if the wait were broken off. `objection` says why other
     arguments than the call's own cannot be used.
     """
@@ -61,11 +60,11 @@ class WaitingCall:
         self._clock = clock
         self._signal: asyncio.Future[Pause | _Signal] = asyncio.get_running_loop().create_future()
         self._timer: Timer | None = None
-        self._unlisten = coordinator.on_resolved(pause.token, self._tell)
+        self._unlisten = coordinator.on_resolved(pause.token, self._set_signal)
         self._arm(timedelta())
 
     def close(self) -> None:
-        """Stop listening and call the timer off; what it listened with knows of this."""
+        """Remove the callback and cancel the timer."""
         unlisten, self._unlisten = self._unlisten, _nothing
         unlisten()
         if self._timer is not None:
@@ -73,7 +72,7 @@ class WaitingCall:
 
     def turn_away(self) -> None:
         """End the wait without an answer, because the gate closes."""
-        self._tell(_Signal.CLOSED)
+        self._set_signal(_Signal.CLOSED)
 
     async def outcome(self) -> Pause:
         """The settled pause, settled here if its deadline passes first.
@@ -100,17 +99,17 @@ class WaitingCall:
                     self._arm(_LOOK_AGAIN)
 
     def _arm(self, least: timedelta) -> None:
-        """Look again at the deadline, but not sooner than after `least`; and now and then before it."""
+        """Check again at the deadline, but not sooner than after `least`; and at intervals before it."""
         delay = self._recheck
         if self._deadline is not None:
             delay = min(delay, max(least, self._deadline - self._clock.now()))
-        self._timer = self._clock.call_later(delay.total_seconds(), lambda: self._tell(_Signal.DUE))
+        self._timer = self._clock.call_later(delay.total_seconds(), lambda: self._set_signal(_Signal.DUE))
 
-    def _tell(self, signal: Pause | _Signal) -> None:
-        # The first signal wins. One that comes between DUE and its handling is found by asking the coordinator.
+    def _set_signal(self, signal: Pause | _Signal) -> None:
+        # The first signal wins. One that comes between DUE and its handling is read from the coordinator.
         if not self._signal.done():
             self._signal.set_result(signal)
 
 
 def _nothing() -> None:
-    """Calls nothing off: it was done."""
+    """Do nothing: the callback was removed."""

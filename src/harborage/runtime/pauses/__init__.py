@@ -1,7 +1,7 @@
-"""Pauses: work that waits for a person, an event or a deadline, kept so that it outlives the process.
+"""Pauses: work that waits for a person, an event or a deadline, stored so that it outlives the process.
 
-Read `model` for the values and the port, `coordinator` for the order of checks, `rows` for what the store keeps of a
-pause, `record` for the form in which one is exported.
+`model` has the values and the port, `coordinator` the order of checks, `rows` the form in the store, `record` the form
+of exports.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Opens, settles, shows and lists pauses: a thin service over the store of record, which alone knows how they stand.
+"""Opens, settles, shows and lists pauses: a thin service over the store of record, which alone has their state.
 
-Nothing of a pause is kept here. Whether it is open is asked of the store, and settling one is a change of the store
-that is true only while it is; so of several answers, from whichever processes they come, one counts. The order of
+A pause is settled by a conditional update of the store: of several answers, from any process, one counts. The order of
 checks in each verb is part of the contract. What a decision means for the run is not decided here.
 """
 
@@ -66,7 +65,7 @@ if TYPE_CHECKING:
 __all__ = ["SETTLED_FOR", "Coordinator"]
 
 SETTLED_FOR = timedelta(days=30)
-"""How long a settled pause of no run is kept at least, for whoever comes for its answer."""
+"""How long a settled pause without a run stays at least, so that its answer can be read."""
 
 _UNREADABLE = (CheckpointCorruptError, UnsupportedFormatVersionError)
 _STATUSES = {
@@ -80,10 +79,10 @@ logger = logging.getLogger(__name__)
 
 
 class Coordinator:
-    """Pauses of a store of record; of one in memory, of its own, when none is given.
+    """The pauses of a store of record; without `store`, of a new one in memory.
 
     Safe for many callers on one event loop, and for many processes over one store. `handles` are the live objects that
-    trajectories name. A settled pause stays as long as its run; one that belongs to none for `settled_for`, at least.
+    trajectories name. A settled pause stays as long as its run; one without a run stays for `settled_for` at least.
     """
 
     def __init__(
@@ -103,18 +102,18 @@ class Coordinator:
         self._waiters = Waiters()
 
     async def request(self, request: PauseRequest) -> Pause:
-        """Open a pause, or return the one that was opened before under the same key.
+        """Open a pause, or return the one that has the same key.
 
         Raises:
             IdentityRequiredError, InvalidReasonError, InvalidDecisionError, InvalidDeadlineError: in this order.
             UnserializableError: the payload or the trajectory cannot be kept.
             DatabaseError, StoreError: the store refused. In every case nothing is recorded.
         """
-        pause = self._checked(request)
+        pause = self._build_pause(request)
         done = await self._store.commit(Commit(opens=(opening(pause),)))
         if not all(done.opened):
-            return self._noticed(await self._pause(pause.token)).without_trajectory()
-        self._tell(EventType.PAUSE_REQUESTED, pause, PauseRequestedPayload(token=pause.token, reason=pause.reason))
+            return self._wake_if_settled(await self._pause(pause.token)).without_trajectory()
+        self._publish(EventType.PAUSE_REQUESTED, pause, PauseRequestedPayload(token=pause.token, reason=pause.reason))
         return pause.without_trajectory()
 
     async def resume(
@@ -127,25 +126,25 @@ class Coordinator:
         who: Who | None = None,
         scopes: frozenset[str] | None = None,
     ) -> Pause:
-        """Settle a pause. Exactly one caller ever does; its owner may, and an admin of its tenant.
+        """Settle a pause, as its owner or an admin of its tenant. Exactly one caller succeeds.
 
-        A rejection needs no live handles: it ends the wait without carrying the run on. After its deadline a pause is
-        settled with its default, whoever comes. `sealed` reaches whoever waits for the pause, and nobody else.
+        A rejection needs no live handles, because it does not resume the run. After its deadline a pause is settled
+        with its default, for every caller. Only the call that waits for the pause gets `sealed`.
 
         Raises:
             InvalidDecisionError, IdentityRequiredError, PauseNotFoundError, AlreadyResumedError, ScopeMismatchError:
-                in this order. Who may see the pause learns how it was settled, when and by whom.
+                in this order. The error tells callers who may see the pause how it was settled, when and by whom.
             ToolContextLostError: the run needs a live handle that this process does not hold; the pause stays open.
             UnserializableError: the payload cannot be kept; the pause stays open.
             DatabaseError, StoreError: the store refused; the pause stays open.
         """
         chosen = _decision(decision)
         caller = _caller(who, "pauses.resume")
-        now = self._clock.now()  # an answer that was given in time is not late for the time that the store takes
+        now = self._clock.now()  # an answer that came in time is not late because the store is slow
         pause = await self._pause(token)
         is_allowed = may_act(caller, scopes, pause.identity)
         if not pause.is_paused:
-            self._noticed(pause)
+            self._wake_if_settled(pause)
             raise AlreadyResumedError.of(pause) if is_allowed else AlreadyResumedError(token)
         if not is_allowed:
             raise ScopeMismatchError(token)
@@ -158,7 +157,7 @@ class Coordinator:
         return await self._settle(settled, _STATUSES[chosen], answer)
 
     async def withdraw(self, token: str, *, who: Who | None = None) -> bool:
-        """Settle a pause that nobody waits for any more, as rejected; False for one that was settled before.
+        """Reject a pause that no call waits for any more; return False if it was settled before.
 
         Raises:
             IdentityRequiredError, PauseNotFoundError, ScopeMismatchError: in this order.
@@ -168,7 +167,7 @@ class Coordinator:
         pause = await self._pause(token)
         if not may_act(caller, None, pause.identity):
             raise ScopeMismatchError(token)
-        if not self._noticed(pause).is_paused:
+        if not self._wake_if_settled(pause).is_paused:
             return False
         try:
             settled = pause.settled(PauseDecision.REJECT, WITHDRAWN, self._clock.now())
@@ -178,7 +177,7 @@ class Coordinator:
         return True
 
     async def drop_answer(self, token: str, event_id: str) -> None:
-        """The answer that was sent with this event id came to nothing: another one may be sent.
+        """Drop the pending answer with this event id, so that another one may be sent.
 
         Raises:
             DatabaseError, StoreError: the store refused.
@@ -186,7 +185,7 @@ class Coordinator:
         await self._store.commit(Commit(drops=(DropAnswer(token=token, event_id=event_id),)))
 
     async def check_handles(self, token: str) -> None:
-        """Accept a pause after which its run could go on in this process.
+        """Accept a pause whose run this process could resume.
 
         Raises:
             PauseNotFoundError: there is no such pause.
@@ -197,15 +196,15 @@ class Coordinator:
             self._reattach(pause)
 
     async def status(self, token: str, *, who: Who | None = None, scopes: frozenset[str] | None = None) -> Pause:
-        """The pause as it stands. Without any identity, explicit or ambient, the token itself is the capability.
+        """Return the pause. Without any identity, explicit or ambient, the token itself is the capability.
 
-        Whoever waits here for a pause that another process has settled is woken.
+        If another process has settled it, calls of this process that wait for it are woken.
 
         Raises:
             PauseNotFoundError, ScopeMismatchError: in this order.
             CheckpointCorruptError, UnsupportedFormatVersionError: it cannot be read.
         """
-        pause = self._noticed(await self._pause(token))
+        pause = self._wake_if_settled(await self._pause(token))
         caller = effective_quadruple() if who is None else who
         if caller is not None:
             require_triple(caller, "pauses.status")
@@ -222,9 +221,9 @@ class Coordinator:
         who: Who | None = None,
         scopes: frozenset[str] | None = None,
     ) -> PausePage:
-        """A page of the caller's own pauses; with the admin scope of its tenant's, or the tenants named; newest first.
+        """Return a page of the caller's pauses, newest first; with the admin scope, those of its or the named tenants.
 
-        One that cannot be read is logged and left out.
+        A pause that cannot be read is logged and left out.
 
         Raises:
             IdentityRequiredError, InvalidPageError, CrossTenantScopeError, CrossUserScopeError: in this order.
@@ -245,27 +244,27 @@ class Coordinator:
         )
 
     async def expire(self, token: str) -> Pause:
-        """Settle a pause whose deadline has passed with its default; one that is not due comes back unchanged.
+        """Settle a pause whose deadline has passed with its default; return one that is not due unchanged.
 
         Raises:
             PauseNotFoundError: there is no such pause.
         """
         now = self._clock.now()
-        pause = self._noticed(await self._pause(token))
+        pause = self._wake_if_settled(await self._pause(token))
         if pause.is_due(now):
             pause = await self._expire(pause, now)
         return pause.without_trajectory()
 
-    async def every_open(self) -> tuple[Pause, ...]:
-        """Every open pause, of all tenants: for hosts, who answer to nobody. One that cannot be read is logged."""
+    async def list_all_open(self) -> tuple[Pause, ...]:
+        """Return every open pause of all tenants. Only a host may call this. One that cannot be read is logged."""
         rows = every(self._store, PauseQuery(statuses=(PauseStatus.OPEN,)))
         return tuple([pause.shown() async for row in rows if (pause := self._readable(row)) is not None])
 
     async def expire_due(self) -> tuple[Pause, ...]:
-        """Settle every pause whose deadline has passed, whoever's it is; returns those it settled.
+        """Settle every pause of all tenants whose deadline has passed; return those that it settled.
 
-        One that cannot be settled is logged and does not keep the others waiting. Pauses of no run that were settled
-        long enough ago are dropped. Call it when a process starts.
+        One that cannot be settled is logged and does not hold up the others. Pauses without a run that were settled
+        long ago are deleted. Call it when a process starts.
         """
         settled: list[Pause] = []
         now = self._clock.now()
@@ -277,21 +276,21 @@ class Coordinator:
                 due = pause.settled(pause.default, None, now)
                 settled.append(await self._settle(due, PauseStatus.EXPIRED, None))
             except AlreadyResumedError:
-                continue  # somebody was faster
+                continue  # another caller was faster
             except HarborageError:
                 logger.warning("pause %s: its deadline passed, but it was not settled", pause.token, exc_info=True)
         await self._store.drop_pauses(micros(now - self._settled_for))
         return tuple(settled)
 
     def on_resolved(self, token: str, wake: Callable[[Pause], None]) -> Callable[[], None]:
-        """Call `wake` once when the pause is settled, at once if it was; the returned function calls it off.
+        """Call `wake` once when the pause is settled, at once if it was; the returned function cancels that.
 
-        It hears of what is settled through this coordinator, and of what that sees to have been settled elsewhere.
+        It is called for pauses settled through this coordinator, and for those that the coordinator reads as settled.
         """
         return self._waiters.listen(token, wake)
 
-    def _checked(self, request: PauseRequest) -> Pause:
-        """The pause that a request describes, or the error that refuses it."""
+    def _build_pause(self, request: PauseRequest) -> Pause:
+        """Return the pause that a request describes, or raise the error that refuses it."""
         owner = _owner(request.identity)
         reason = _reason(request.reason)
         default = _decision(request.default)
@@ -313,10 +312,10 @@ class Coordinator:
         )
 
     async def _pause(self, token: str) -> Pause:
-        """The pause as the store has it.
+        """Read the pause from the store.
 
         Raises:
-            PauseNotFoundError: there is none.
+            PauseNotFoundError: there is no such pause.
         """
         rows = (await self._store.pauses(PauseQuery(tokens=(token,), limit=1))).rows
         if not rows:
@@ -324,44 +323,44 @@ class Coordinator:
         return pause_of(rows[0])
 
     async def _expire(self, pause: Pause, now: datetime) -> Pause:
-        """The pause as it is settled now that its deadline has passed, by this process or by a faster one."""
+        """Settle a pause whose deadline has passed, and return it as this process or a faster one has settled it."""
         try:
             return await self._settle(pause.settled(pause.default, None, now), PauseStatus.EXPIRED, None)
         except AlreadyResumedError:
             return await self._pause(pause.token)
 
     async def _settle(self, settled: Pause, status: PauseStatus, payload: dict[str, Any] | None) -> Pause:
-        """Write down that a pause is settled so, tell of it, and wake who waits for it here.
+        """Store that a pause is settled, publish it, and wake the calls that wait for it here.
 
         Raises:
-            AlreadyResumedError: somebody else was faster.
+            AlreadyResumedError: another caller was faster.
         """
         try:
             await self._store.commit(Commit(settles=(settling(settled, status, payload),)))
         except PauseSettledError as error:
-            raise AlreadyResumedError.of(self._noticed(pause_of(error.row))) from error
+            raise AlreadyResumedError.of(self._wake_if_settled(pause_of(error.row))) from error
         except RowNotFoundError as error:
             raise PauseNotFoundError(settled.token) from error
-        told = PauseResumedPayload(token=settled.token, reason=settled.reason, decision=str(settled.decision or ""))
-        self._tell(EventType.PAUSE_RESUMED, settled, told)
+        body = PauseResumedPayload(token=settled.token, reason=settled.reason, decision=str(settled.decision or ""))
+        self._publish(EventType.PAUSE_RESUMED, settled, body)
         self._waiters.wake(settled)
         return settled
 
-    def _noticed(self, pause: Pause) -> Pause:
-        """The pause itself; where it is settled, whoever waits for it here is woken."""
+    def _wake_if_settled(self, pause: Pause) -> Pause:
+        """Return the pause; if it is settled, wake the calls that wait for it here."""
         if not pause.is_paused:
             self._waiters.wake(pause)
         return pause
 
     def _readable(self, row: PauseRow) -> Pause | None:
         try:
-            return self._noticed(pause_of(row))
+            return self._wake_if_settled(pause_of(row))
         except _UNREADABLE as error:
             logger.warning("run %s: a pause cannot be listed: %s", row.run_id, error_reason(error))
             return None
 
     def _reattach(self, pause: Pause) -> None:
-        """Make sure that every live handle of the run's trajectory is in this process."""
+        """Check that every live handle of the run's trajectory is in this process."""
         history = history_of(pause)
         for handle in () if history is None else history.tool_context.handles:
             if self._handles is None:
@@ -369,14 +368,14 @@ class Coordinator:
             self._handles.get(handle)
 
     async def _has_settled(self, tenants: tuple[str, ...]) -> bool:
-        """Whether any settled pause of these tenants is kept."""
+        """Return whether a settled pause of these tenants is stored."""
         for tenant in tenants:
             if (await self._store.pauses(PauseQuery(tenant=tenant, statuses=SETTLED, limit=1))).rows:
                 return True
         return False
 
-    def _tell(self, type: EventType, pause: Pause, payload: Payload) -> None:
-        """Publish; a bus that refuses is logged, since the pause itself is recorded."""
+    def _publish(self, type: EventType, pause: Pause, payload: Payload) -> None:
+        """Publish an event; a bus that refuses it is logged, since the pause itself is stored."""
         if self._bus is None:
             return
         try:
@@ -393,7 +392,7 @@ def _caller(who: Who | None, what: str) -> Who:
 
 
 def _owner(who: Who) -> Quadruple:
-    """The owner with its run: its own, else the ambient one when that belongs to the same triple."""
+    """Return the owner with its run: its own, else the ambient one if that belongs to the same triple."""
     require_triple(who, "pauses.request")
     owner = who if isinstance(who, Quadruple) else who.with_run("")
     ambient = current_quadruple()
@@ -417,7 +416,7 @@ def _decision(decision: PauseDecision) -> PauseDecision:
 
 
 def _token(owner: Quadruple, key: str) -> str:
-    """A fresh token, or the one that a key of this owner stands for, so that asking again opens nothing new."""
+    """Return a new token, or the token of a key of this owner, so that a repeated request opens no second pause."""
     if not key:
         return new_id()
     return named_id(owner.tenant_id, owner.user_id, owner.session_id, owner.run_id, key)

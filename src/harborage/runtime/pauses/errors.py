@@ -1,21 +1,21 @@
-"""What can go wrong with a pause.
+"""The errors of pauses.
 
     PauseError
     ├── InvalidReasonError              not one of the four reasons
     ├── InvalidDecisionError            not one of the four decisions
     ├── InvalidDeadlineError            a deadline without a time zone
     ├── InvalidPageError                a page number or size out of range
-    ├── PauseNotFoundError              nobody here knows this token
+    ├── PauseNotFoundError              there is no pause with this token
     ├── PauseAmbiguousError             several are open, and none was named
-    ├── AlreadyResumedError             somebody else settled it first
-    │   └── AlreadyAnsweredError        another answer to it is on its way
+    ├── AlreadyResumedError             it was settled before
+    │   └── AlreadyAnsweredError        another answer to it is pending
     ├── ScopeMismatchError              the pause belongs to another identity
     ├── CrossTenantScopeError           a list that reaches beyond the caller's tenant
     ├── CrossUserScopeError             a list that reaches beyond the caller's own pauses
     ├── CheckpointCorruptError          a stored pause cannot be read
     └── UnsupportedFormatVersionError   a stored pause has another format than this code reads
 
-Texts name tokens and versions; they never quote a payload. Who has settled a pause is told to those who may see it.
+Texts name tokens and versions; they never quote a payload. Only callers who may see a pause learn who settled it.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ __all__ = [
 
 
 class PauseError(HarborageError):
-    """Something went wrong with a pause."""
+    """An operation on a pause failed."""
 
 
 class InvalidReasonError(PauseError):
-    """A pause was asked for with a reason that is not one of the four; `reason` is what came."""
+    """A pause was requested with a reason that is not one of the four; `reason` is that value."""
 
     def __init__(self, reason: str = "") -> None:
         self.reason = reason
@@ -69,7 +69,7 @@ class InvalidReasonError(PauseError):
 
 
 class InvalidDecisionError(PauseError):
-    """A pause was given a decision that is not one of the four; `decision` is what came."""
+    """A pause was settled with a decision that is not one of the four; `decision` is that value."""
 
     def __init__(self, decision: str = "") -> None:
         self.decision = decision
@@ -81,7 +81,7 @@ class InvalidDeadlineError(PauseError):
 
 
 class InvalidPageError(PauseError):
-    """A page number or size is out of range. `page` and `page_size` are what came."""
+    """A page number or size is out of range. `page` and `page_size` are the values."""
 
     def __init__(self, page: int = 0, page_size: int = 0) -> None:
         self.page = page
@@ -90,7 +90,7 @@ class InvalidPageError(PauseError):
 
 
 class PauseNotFoundError(PauseError):
-    """No pause with this token is known here: it never was, or it was settled and is gone. `token` says which."""
+    """There is no pause with this token: it was never opened, or was settled and deleted. `token` names it."""
 
     def __init__(self, token: str = "") -> None:
         self.token = token
@@ -98,7 +98,7 @@ class PauseNotFoundError(PauseError):
 
 
 class PauseAmbiguousError(PauseError):
-    """A run waits for several answers and none was named. `run_id` is the run, `tokens` those of its pauses."""
+    """A run has several open pauses and the answer names none. `run_id` is the run, `tokens` those of its pauses."""
 
     def __init__(self, run_id: str = "", pauses: Sequence[tuple[str, str]] = ()) -> None:
         self.run_id = run_id
@@ -108,9 +108,9 @@ class PauseAmbiguousError(PauseError):
 
 
 class AlreadyResumedError(PauseError):
-    """The pause was settled before, by somebody else, by its deadline or with its run; `decision`, `at`, `by` say how.
+    """The pause was settled before, by a caller, its deadline or the end of its run; `decision`, `at`, `by` say how.
 
-    `token` names it. `by` is a user, "" where nobody decided; who may not see the pause is told none of the three.
+    `token` names it. `by` is a user, "" if no person decided; callers who may not see the pause get none of the three.
     """
 
     def __init__(
@@ -125,25 +125,25 @@ class AlreadyResumedError(PauseError):
 
     @classmethod
     def of(cls, settled: Pause) -> AlreadyResumedError:
-        """What whoever may see this pause is told."""
+        """Return the error for a caller who may see this pause."""
         return AlreadyResumedError(
             settled.token, str(settled.decision or ""), at=settled.resumed_at, by=settled.settled_by
         )
 
 
 def _how(decision: str, at: datetime | None, by: str) -> str:
-    """How a pause was settled, as far as that is told, in brackets."""
+    """Return how a pause was settled, as far as it is known, in brackets."""
     parts = (decision, by and f"by {by}", "" if at is None else f"at {at:%Y-%m-%d %H:%M:%S} UTC")
     said = " ".join(part for part in parts if part)
     return f" ({said})" if said else ""
 
 
 class AlreadyAnsweredError(AlreadyResumedError):
-    """Another answer to the pause is on its way, and the first one counts. `token` names the pause."""
+    """Another answer to the pause is pending, and the first one counts. `token` names the pause."""
 
     def __init__(self, token: str = "") -> None:
         super().__init__(
-            token, message=f"pause {token!r} has an answer on its way, and the first one counts; read its status"
+            token, message=f"pause {token!r} has a pending answer, and the first one counts; read its status"
         )
 
 
@@ -164,7 +164,7 @@ class CrossUserScopeError(PauseError):
 
 
 class CheckpointCorruptError(PauseError):
-    """A stored pause cannot be read; the store was changed from outside or is damaged. `token` names it where known."""
+    """A stored pause cannot be read; another program changed it, or it is damaged. `token` names it if it is known."""
 
     def __init__(self, token: str = "", why: str = "") -> None:
         self.token = token
@@ -172,7 +172,7 @@ class CheckpointCorruptError(PauseError):
 
 
 class UnsupportedFormatVersionError(PauseError):
-    """A stored pause has a format that this code does not read. `version` is what was found, None when it has none."""
+    """A stored pause has a format that this code does not read. `version` is its version, None if it has none."""
 
     def __init__(self, token: str = "", version: int | None = None) -> None:
         self.token = token

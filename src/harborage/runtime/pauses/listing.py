@@ -1,4 +1,4 @@
-"""Which pauses a caller may list, what the store is asked for, and the page that is made of it."""
+"""The pauses that a caller may list, the queries of the store for them, and the page of the result."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _AT_ONCE: Final = 500
 
 
 def is_same_triple(caller: Who, owner: Who) -> bool:
-    """Whether both are the same tenant, user and session; the run does not count."""
+    """Return whether both are the same tenant, user and session, with any run."""
     return (
         caller.tenant_id == owner.tenant_id
         and caller.user_id == owner.user_id
@@ -54,7 +54,7 @@ def is_same_triple(caller: Who, owner: Who) -> bool:
 
 
 def may_act(caller: Who, scopes: frozenset[str] | None, owner: Quadruple) -> bool:
-    """Whether the caller may see and settle the owner's pause: as its owner, or as an admin of the same tenant."""
+    """Return whether the caller may see and settle the owner's pause: as its owner, or an admin of its tenant."""
     if is_same_triple(caller, owner):
         return True
     is_admin = scopes is not None and ADMIN in checked_scopes(scopes)
@@ -62,7 +62,7 @@ def may_act(caller: Who, scopes: frozenset[str] | None, owner: Quadruple) -> boo
 
 
 def page_bounds(page: int, page_size: int) -> tuple[int, int]:
-    """Page and size with the defaults in place of zeros.
+    """Return page and size with the defaults in place of zeros.
 
     Raises:
         InvalidPageError: either is negative, or the size is above 200.
@@ -73,7 +73,7 @@ def page_bounds(page: int, page_size: int) -> tuple[int, int]:
 
 
 def tenants_of(filter: PauseFilter, caller: Who, scopes: frozenset[str]) -> tuple[str, ...]:
-    """The tenants to look at, each once: those that the filter names, else the caller's.
+    """Return the tenants to list, each once: those that the filter names, else the caller's.
 
     Raises:
         CrossTenantScopeError: it names another tenant and the caller is no admin.
@@ -85,7 +85,7 @@ def tenants_of(filter: PauseFilter, caller: Who, scopes: frozenset[str]) -> tupl
 
 
 def within_reach(filter: PauseFilter, caller: Who, scopes: frozenset[str]) -> PauseFilter:
-    """The filter, narrowed to the caller's own pauses unless it is an admin.
+    """Return the filter, narrowed to the caller's own pauses unless the caller is an admin.
 
     Raises:
         CrossUserScopeError: it names another user and the caller is no admin.
@@ -98,12 +98,12 @@ def within_reach(filter: PauseFilter, caller: Who, scopes: frozenset[str]) -> Pa
 
 
 def wants_resumed(filter: PauseFilter) -> bool:
-    """Whether settled pauses are asked for."""
+    """Return whether the filter includes settled pauses."""
     return PauseState.RESUMED in filter.states
 
 
 def queries_of(filter: PauseFilter, tenants: Sequence[str]) -> list[PauseQuery]:
-    """What to ask the store: one query for each identity that the filter names. Together they find each pause once."""
+    """Return one query for each identity that the filter names. Together they find each pause once."""
     is_open_wanted = PauseState.PAUSED in (filter.states or (PauseState.PAUSED,))
     statuses = ((PauseStatus.OPEN,) if is_open_wanted else ()) + (SETTLED if wants_resumed(filter) else ())
     whose = product(tenants, dict.fromkeys(filter.users) or ("",), dict.fromkeys(filter.sessions) or ("",))
@@ -123,7 +123,7 @@ def queries_of(filter: PauseFilter, tenants: Sequence[str]) -> list[PauseQuery]:
 
 
 async def page_of(store: Views, queries: Sequence[PauseQuery], page: int, page_size: int) -> tuple[list[PauseRow], int]:
-    """One page of what several queries find, newest first, and how many that is in all; past the end it is empty."""
+    """Return one page of the result of several queries, newest first, and the count of all; empty past the end."""
     found: list[PauseRow] = []
     total, last = 0, page * page_size
     for query in queries:
@@ -139,7 +139,7 @@ async def page_of(store: Views, queries: Sequence[PauseQuery], page: int, page_s
 
 
 async def every(store: Views, query: PauseQuery) -> AsyncIterator[PauseRow]:
-    """Every pause that a query finds, a page at a time; what is settled meanwhile moves no other."""
+    """Return every pause that a query finds, page by page; one that is settled meanwhile moves no other."""
     cursor: tuple[int, int] | None = None
     while True:
         page = await store.pauses(replace(query, limit=_AT_ONCE, after=cursor))

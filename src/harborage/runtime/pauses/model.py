@@ -1,7 +1,6 @@
-"""A pause: a run, or one call of it, that waits for somebody. The values, and the port that keeps them.
+"""A pause: a run, or one call of it, that waits for an answer. The values, and the port of the coordinator.
 
-Whoever opens a pause says until when it may wait and what happens then, so that nothing waits for ever. This file
-holds values and what follows from them alone: no I/O, no clock.
+A request for a pause names its deadline and its default answer, so that no run waits for ever. No I/O, no clock.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Who: TypeAlias = Identity | Quadruple
 
 
 class PauseState(StrEnum):
-    """Where a pause stands; a settled one never opens again."""
+    """The state of a pause; a settled one never opens again."""
 
     PAUSED = "paused"
     RESUMED = "resumed"
@@ -52,15 +51,15 @@ class PauseDecision(StrEnum):
 
     @property
     def goes_on(self) -> bool:
-        """Whether the work that waited goes on: after an approval or an answer it does, otherwise it ends."""
+        """Whether the waiting work resumes: after an approval or an answer it does, otherwise it ends."""
         return self in {PauseDecision.APPROVE, PauseDecision.RESUME}
 
 
 class PauseRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What to pause. `identity` is the owner; the run is taken from the context where `identity` names none.
+    """A request for a pause. `identity` is the owner; without a run in it, the run comes from the context.
 
-    `deadline` is when the pause settles itself with `default`; None waits until somebody decides. `key` makes the
-    request repeatable: while a pause of this owner and run with this key is known, asking again returns that one.
+    At `deadline` the pause settles itself with `default`; None waits until a person decides. `key` makes the request
+    repeatable: while a pause of this owner and run with this key exists, a second request returns that one.
     """
 
     identity: Who
@@ -73,13 +72,12 @@ class PauseRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
-    """One pause. `payload` is what was asked, with the answer merged over it once it is settled.
+    """One pause. `payload` is the question, with the answer merged over it once the pause is settled.
 
-    `trajectory` is the serialised history that was handed in; it comes only with the answer of the call that settles
-    the pause, so that the run can be rebuilt from it. `sealed` is a part of the answer that only whoever waits may
-    read: it comes with the settled pause, and is in no list and no status. `settled_by` is the user who did,
-    "" where its deadline did, or the end of its run. `answering` is the event id of the control that is on its way to
-    answer it, or that did.
+    `trajectory` is the serialised history of the request; only the call that settles the pause returns it, so that the
+    run can be rebuilt from it. `sealed` is a part of the answer that only the waiting call may read: it comes with the
+    settled pause, and is in no list and no status. `settled_by` is the user who settled it, "" for its deadline and the
+    end of its run. `answering` is the event id of the control with the pending answer, or with the one that counted.
     """
 
     token: str
@@ -100,11 +98,11 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_paused(self) -> bool:
-        """Whether somebody may still settle it."""
+        """Whether it can still be settled."""
         return self.state is PauseState.PAUSED
 
     def is_due(self, now: datetime) -> bool:
-        """Whether its deadline has passed and nobody settled it; at the deadline itself it has."""
+        """Return whether its deadline has passed and it is open; at the deadline itself it has."""
         return self.is_paused and self.deadline is not None and now >= self.deadline
 
     def settled(
@@ -116,7 +114,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
         sealed: bytes | None = None,
         by: str = "",
     ) -> Pause:
-        """This pause, settled with `decision` at `now`, the answer's `payload` merged over the question's."""
+        """Return this pause settled with `decision` at `now`, the answer's `payload` merged over the question's."""
         answer = self.payload if payload is None else {**(self.payload or {}), **payload}
         return msgspec.structs.replace(
             self,
@@ -129,18 +127,18 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def without_trajectory(self) -> Pause:
-        """This pause as it is remembered."""
+        """Return this pause without its trajectory."""
         return self if self.trajectory is None else msgspec.structs.replace(self, trajectory=None)
 
     def shown(self) -> Pause:
-        """This pause as anybody may see it who may see it at all."""
+        """Return this pause without the parts that only the waiting call may read."""
         if self.trajectory is None and self.sealed is None:
             return self
         return msgspec.structs.replace(self, trajectory=None, sealed=None)
 
 
 class PauseFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which pauses to list. No `states` means the open ones, no `tenants` the caller's; no other empty part narrows.
+    """The pauses to list. No `states` means the open ones, no `tenants` the caller's; other empty parts do not narrow.
 
     `since` and `until` are inclusive bounds on `paused_at`.
     """
@@ -166,7 +164,7 @@ OPEN = PauseFilter()
 
 
 class PausePage(msgspec.Struct, frozen=True, kw_only=True):
-    """One page of a list, newest first. `truncated`: settled ones were asked for and none is remembered any more."""
+    """One page of a list, newest first. `truncated`: it includes settled pauses, and none is stored any more."""
 
     rows: tuple[Pause, ...]
     page: int
@@ -177,7 +175,7 @@ class PausePage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PauseCoordinator(Protocol):
-    """Opens, settles, shows and lists pauses: the one place in a process that does.
+    """Opens, settles, shows and lists the pauses of a process.
 
     `who` is the caller; None takes the ambient identity. `scopes` are the caller's verified claims; None takes the
     ambient ones for `list`, and none for the other verbs.
@@ -203,13 +201,13 @@ class PauseCoordinator(Protocol):
         who: Who | None = None,
         scopes: frozenset[str] | None = None,
     ) -> Pause:
-        """Settle a pause. Exactly one caller ever does; its owner may, and an admin of its tenant.
+        """Settle a pause, as its owner or an admin of its tenant. Exactly one caller succeeds.
 
-        `sealed` reaches whoever waits for the pause, and nobody else.
+        Only the call that waits for the pause gets `sealed`.
 
         Raises:
             InvalidDecisionError, IdentityRequiredError, PauseNotFoundError, AlreadyResumedError, ScopeMismatchError:
-                in this order. Who may see the pause learns how it was settled, when and by whom.
+                in this order. The error tells callers who may see the pause how it was settled, when and by whom.
             ToolContextLostError: the run needs a live handle that this process does not hold; the pause stays open.
             UnserializableError: the payload cannot be kept; the pause stays open.
             DatabaseError, StoreError: the store refused; the pause stays open.
@@ -217,7 +215,7 @@ class PauseCoordinator(Protocol):
         ...
 
     async def withdraw(self, token: str, *, who: Who | None = None) -> bool:
-        """Settle a pause that nobody waits for any more, as rejected; False for one that was settled before.
+        """Reject a pause that no call waits for any more; return False if it was settled before.
 
         Raises:
             IdentityRequiredError, PauseNotFoundError, ScopeMismatchError: in this order.
@@ -226,7 +224,7 @@ class PauseCoordinator(Protocol):
         ...
 
     async def drop_answer(self, token: str, event_id: str) -> None:
-        """The answer that was sent with this event id came to nothing: another one may be sent.
+        """Drop the pending answer with this event id, so that another one may be sent.
 
         Raises:
             DatabaseError, StoreError: the store refused.
@@ -234,7 +232,7 @@ class PauseCoordinator(Protocol):
         ...
 
     async def check_handles(self, token: str) -> None:
-        """Accept a pause after which its run could go on in this process.
+        """Accept a pause whose run this process could resume.
 
         Raises:
             PauseNotFoundError: there is no such pause.
@@ -243,9 +241,9 @@ class PauseCoordinator(Protocol):
         ...
 
     async def status(self, token: str, *, who: Who | None = None, scopes: frozenset[str] | None = None) -> Pause:
-        """The pause as it stands. Without any identity, explicit or ambient, the token itself is the capability.
+        """Return the pause. Without any identity, explicit or ambient, the token itself is the capability.
 
-        Whoever waits here for a pause that another process has settled is woken.
+        If another process has settled it, calls of this process that wait for it are woken.
 
         Raises:
             PauseNotFoundError, ScopeMismatchError: in this order.
@@ -262,7 +260,7 @@ class PauseCoordinator(Protocol):
         who: Who | None = None,
         scopes: frozenset[str] | None = None,
     ) -> PausePage:
-        """A page of the caller's own pauses; with the admin scope of its tenant's, or the tenants named; newest first.
+        """Return a page of the caller's pauses, newest first; with the admin scope, those of its or the named tenants.
 
         Without `scopes` the ambient ones count.
 
@@ -272,7 +270,7 @@ class PauseCoordinator(Protocol):
         ...
 
     async def expire(self, token: str) -> Pause:
-        """Settle a pause whose deadline has passed with its default; one that is not due comes back unchanged.
+        """Settle a pause whose deadline has passed with its default; return one that is not due unchanged.
 
         Raises:
             PauseNotFoundError: there is no such pause.
@@ -280,5 +278,5 @@ class PauseCoordinator(Protocol):
         ...
 
     def on_resolved(self, token: str, wake: Callable[[Pause], None]) -> Callable[[], None]:
-        """Call `wake` once when the pause is settled, at once if it was; the returned function calls it off."""
+        """Call `wake` once when the pause is settled, at once if it was; the returned function cancels that."""
         ...

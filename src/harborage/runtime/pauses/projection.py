@@ -1,6 +1,6 @@
-"""A pause's payload as it goes over the wire: inline while it is small, by reference to an artifact when it is not.
+"""A pause's payload as it goes over the wire: inline if it is small, otherwise as a reference to an artifact.
 
-Nothing is cut off and nothing is redacted here.
+It is neither shortened nor redacted here.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ async def project_payload(
     *,
     bus: EventBus | None = None,
 ) -> ProjectedPayload:
-    """The payload inline, or stored in the owner's session as soon as its JSON takes `threshold` bytes.
+    """Return the payload inline, or stored in the owner's session if its JSON has `threshold` bytes or more.
 
-    The same payload becomes the same artifact however often it is shown. Without an artifact store it stays inline.
+    The same payload is always the same artifact. Without an artifact store it stays inline.
 
     Raises:
         ArtifactError: the payload is heavy and the store refused it.
@@ -59,11 +59,11 @@ async def project_payload(
         namespace=PAYLOAD_NAMESPACE,
         source={"source": "pause", "token": pause.token},
     )
-    _tell(bus, pause, ref, len(data), threshold)
+    _publish(bus, pause, ref, len(data), threshold)
     return ProjectedPayload(payload_ref=ref)
 
 
-def _tell(bus: EventBus | None, pause: Pause, ref: ArtifactRef, size: int, threshold: int) -> None:
+def _publish(bus: EventBus | None, pause: Pause, ref: ArtifactRef, size: int, threshold: int) -> None:
     if bus is None:
         return
     payload = PausePayloadArtifactRoutedPayload(

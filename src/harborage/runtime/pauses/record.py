@@ -1,4 +1,4 @@
-"""A pause as it is exported: JSON with a format version, the same bytes however often it is read and written.
+"""A pause as it is exported: JSON with a format version; reading and writing it again gives the same bytes.
 
 A new format adds a step to `UPCASTS`, so that every older one still opens. Pure: bytes in, values out.
 """
@@ -25,11 +25,11 @@ FORMAT_VERSION = 1
 
 Upcast = Callable[[dict[str, Any]], dict[str, Any]]
 UPCASTS: Mapping[int, Upcast] = MappingProxyType({})
-"""From a format version to the step that makes the next version of it, `format_version` included."""
+"""Maps a format version to the step that makes the next version of it, `format_version` included."""
 
 
 class PauseRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A pause as it is written down. What has no default is always there."""
+    """A pause in its exported form. Fields without a default are always there."""
 
     format_version: int
     token: str
@@ -50,7 +50,7 @@ class PauseRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def plain_payload(payload: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A copy of `payload` as plain JSON data, so that it reads the same before and after a restart.
+    """Return a copy of `payload` as plain JSON data, so that it reads the same before and after a restart.
 
     Raises:
         UnserializableError: something inside has no JSON form; `field` is its path below `PauseRecord.payload`.
@@ -63,7 +63,7 @@ def plain_payload(payload: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def encode_pause(pause: Pause) -> bytes:
-    """The bytes of a checkpoint, stamped with the current format version.
+    """Encode a pause as a checkpoint of the current format version.
 
     Raises:
         UnserializableError: the payload has no JSON form.
@@ -91,7 +91,7 @@ def encode_pause(pause: Pause) -> bytes:
 
 
 def decode_pause(data: bytes, token: str = "", upcasts: Mapping[int, Upcast] = UPCASTS) -> Pause:
-    """The pause that a checkpoint spells. `token` is only for the error texts.
+    """Decode the pause of a checkpoint. `token` is only for the error texts.
 
     Raises:
         CheckpointCorruptError: empty, malformed, of another shape, or with a trajectory that cannot be read.
@@ -130,7 +130,7 @@ def _parse(data: bytes, token: str) -> dict[str, Any]:
 
 
 def _upcast(found: dict[str, Any], token: str, upcasts: Mapping[int, Upcast]) -> dict[str, Any]:
-    """`found` in the current format, taken there one version at a time."""
+    """Return `found` in the current format, upgraded one version at a time."""
     while True:
         version = found.get("format_version")
         # A JSON `true` equals 1 in Python, but it is no version.

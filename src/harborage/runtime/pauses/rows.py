@@ -1,7 +1,7 @@
-"""A pause as a row of the store of record: what its columns do not hold, as JSON, and what the columns say.
+"""A pause as a row of the store of record, and back.
 
-Identity, reason and times are columns; the question and the answer are kept as they were given, and put together when
-they are read. Pure: values in, values out.
+Identity, reason and times are columns; the question and the answer are JSON, stored apart and merged when they are
+read. Pure: values in, values out.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 __all__ = ["WITHDRAWN", "history_of", "opening", "pause_flaw", "pause_of", "settling"]
 
 WITHDRAWN: Final[dict[str, Any]] = {"rejected": True, "reason": "run ended"}
-"""What a pause says that nobody waits for any more."""
+"""The answer of a pause that no call waits for any more."""
 
 _DAMAGED: Final = "its row in harborage_pauses cannot be read"
 
 
 class _Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was asked. `trajectory` is the serialised history that was handed in."""
+    """The question. `trajectory` is the serialised history of the request."""
 
     format_version: int
     payload: dict[str, Any] | None = None
@@ -42,7 +42,7 @@ class _Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was answered. `decision` is there where the status of the row does not say it."""
+    """The answer. `decision` is set if the status of the row does not give it."""
 
     format_version: int
     payload: dict[str, Any] | None = None
@@ -51,13 +51,13 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Version(msgspec.Struct, frozen=True):
-    """The one part of either that every version has."""
+    """The version, which every form of both has."""
 
     format_version: Any = None
 
 
 def opening(pause: Pause) -> NewPause:
-    """What the store is given to open this pause.
+    """Return the change of the store that opens this pause.
 
     Raises:
         UnserializableError: the payload has no JSON form.
@@ -81,7 +81,7 @@ def opening(pause: Pause) -> NewPause:
 
 
 def settling(settled: Pause, status: PauseStatus, payload: dict[str, Any] | None) -> SettlePause:
-    """What the store is given to settle a pause so, with the `payload` that the answer adds to the question.
+    """Return the change of the store that settles a pause; `payload` is what the answer adds to the question.
 
     Raises:
         UnserializableError: the payload has no JSON form.
@@ -103,7 +103,7 @@ def settling(settled: Pause, status: PauseStatus, payload: dict[str, Any] | None
 
 
 def pause_of(row: PauseRow) -> Pause:
-    """The pause that a row holds.
+    """Return the pause of a row.
 
     Raises:
         CheckpointCorruptError: it cannot be read.
@@ -113,7 +113,7 @@ def pause_of(row: PauseRow) -> Pause:
         raise CheckpointCorruptError(row.token, _DAMAGED)
     try:
         return _pause_of(row)
-    except (ValueError, OverflowError) as error:  # a reason that nobody knows, or a time that is none
+    except (ValueError, OverflowError) as error:  # an unknown reason, or an invalid time
         raise CheckpointCorruptError(row.token, str(error)) from error
 
 
@@ -142,7 +142,7 @@ def _pause_of(row: PauseRow) -> Pause:
 
 
 def history_of(pause: Pause) -> Trajectory | None:
-    """The history that was handed in with a pause.
+    """Return the history of a pause's request.
 
     Raises:
         CheckpointCorruptError: it cannot be read.
@@ -156,7 +156,7 @@ def history_of(pause: Pause) -> Trajectory | None:
 
 
 def pause_flaw(row: PauseRow) -> str:
-    """Why a stored pause cannot be read, open or settled; "" when it can be."""
+    """Return why a stored pause cannot be read, open or settled; "" if it can be read."""
     try:
         history_of(pause_of(row))
     except (CheckpointCorruptError, UnsupportedFormatVersionError) as error:
@@ -165,7 +165,7 @@ def pause_flaw(row: PauseRow) -> str:
 
 
 def _decision(status: PauseStatus, default: PauseDecision) -> PauseDecision | None:
-    """The decision that a status stands for, unless the answer says another; None for an open pause."""
+    """Return the decision of a status, unless the answer has another one; None for an open pause."""
     match status:
         case PauseStatus.OPEN:
             return None
@@ -183,7 +183,7 @@ def _decision(status: PauseStatus, default: PauseDecision) -> PauseDecision | No
 
 def _read(data: bytes, shape: Any, token: str) -> Any:
     try:
-        # Before anything else is: another version may have another shape.
+        # The version is read first: another one may have another shape.
         version = codec.decode(data, _Version).format_version
         if type(version) is not int:  # a JSON `true` equals 1 in Python, but it is no version
             raise UnsupportedFormatVersionError(token)

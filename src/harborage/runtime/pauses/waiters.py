@@ -1,6 +1,6 @@
-"""Who waits in this process for a pause to be settled, and the last settled ones that this process has seen.
+"""The callbacks that wait in this process for a pause to be settled, and the last settled pauses it has seen.
 
-A settled pause never changes again, so what is remembered here is never out of date. It knows no store and no clock.
+A settled pause never changes again, so this cache is never out of date. No store and no clock.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ logger = logging.getLogger(__name__)
 
 
 class Waiters:
-    """Wakes those who wait for a pause, each once."""
+    """Calls the callbacks that wait for a pause, each once."""
 
     def __init__(self) -> None:
         self._wakers: dict[str, list[Wake]] = {}
         self._settled: OrderedDict[str, Pause] = OrderedDict()
 
     def wake(self, settled: Pause) -> None:
-        """Tell everybody who waits for this pause. One that fails is logged and keeps nobody from waking."""
+        """Call every callback that waits for this pause. One that fails is logged, and does not hold up the others."""
         self._settled[settled.token] = settled = settled.without_trajectory()
         if len(self._settled) > _REMEMBERED:
             self._settled.popitem(last=False)
@@ -36,12 +36,12 @@ class Waiters:
             _call(wake, settled)
 
     def listen(self, token: str, wake: Wake) -> Callable[[], None]:
-        """Have `wake` called when the pause is settled, at once if it was; the returned function calls it off."""
+        """Call `wake` when the pause is settled, at once if it was; the returned function cancels that."""
         settled = self._settled.get(token)
         if settled is not None:
             _call(wake, settled)
             return _nothing
-        # A function of its own for each listener, so that calling one off never takes another equal one along.
+        # Each listener has a function of its own, so that cancelling one never cancels an equal one.
         waker: Wake = lambda settled: wake(settled)  # noqa: E731, PLW0108
         self._wakers.setdefault(token, []).append(waker)
         return lambda: self._unlisten(token, waker)
@@ -56,7 +56,7 @@ class Waiters:
 
 
 def _nothing() -> None:
-    """Calls nothing off: the wake-up has happened."""
+    """Do nothing: the callback was called already."""
 
 
 def _call(wake: Wake, pause: Pause) -> None:
