@@ -54,6 +54,7 @@ DAMAGE: Final[dict[str, tuple[str, str]]] = {
     "DELETE FROM harborage_run_bodies": ("body_gone", "parent"),
     "UPDATE harborage_bodies SET data = {bad}": ("body_damaged", "parent"),
     "UPDATE harborage_runs SET children = 1 WHERE run_id = 'parent'": ("children_count", "parent"),
+    "UPDATE harborage_runs SET tree = 1 WHERE run_id = 'parent'": ("tree_count", "parent"),
     "UPDATE harborage_runs SET owner = 'one' WHERE run_id = 'ended'": ("ended_but_waits", "ended"),
     "UPDATE harborage_runs SET fence = 0 WHERE run_id = 'parent'": ("owner_without_fence", "parent"),
     "UPDATE harborage_runs SET wake_at = NULL WHERE run_id = 'until'": ("waits_for_nothing", "until"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -71,23 +71,20 @@ async def check_storage(
             return [*found, Finding(what="database", detail=str(error), is_ok=False)]
     except DatabaseError as error:
         return [*found, Finding(what="database", detail=str(error), is_ok=False)]
-    where = "" if path is None else f"{path}: "
-    flaws = Flaws()
-    damage: list[str] = []
     async with storage:
         if is_whole:
             async with asyncio.TaskGroup() as both:  # the pages of a file beside its rows, which take another processor
-                pages = both.create_task(_damage(path, is_read_only=storage.is_read_only))
-                rows = both.create_task(_records(storage, flaws, on_progress))
-            damage = [*dict.fromkeys((*pages.result(), *rows.result()))]
-    if damage:
-        found.append(Finding(what="database", detail=f"{where}{_damaged(damage)}", is_ok=False))
-    else:
-        state = "whole" if is_whole else "it answers"
-        found.append(Finding(what="database", detail=f"{where}{state}, its tables are those of this version"))
-    if flaws:
-        found.append(Finding(what="records", detail=flaws.summary(), is_ok=False))
+                pages = both.create_task(_pages(path, is_read_only=storage.is_read_only))
+                rows = both.create_task(_records(storage, on_progress))
+            found += [*pages.result(), *rows.result()]
+        else:
+            found.append(_usable(path, "it answers"))
     return found if path is None else [*found, *_place(path)]
+
+
+def _usable(path: Path | None, state: str) -> Finding:
+    where = "" if path is None else f"{path}: "
+    return Finding(what="database", detail=f"{where}{state}, its tables are those of this version")
 
 
 def _lost_log(path: Path) -> list[Finding]:
@@ -100,15 +97,17 @@ def _lost_log(path: Path) -> list[Finding]:
     return [Finding(what="log", detail=text, is_ok=False)]
 
 
-async def _records(storage: Storage, flaws: Flaws, on_progress: OnProgress | None) -> list[str]:
-    """Find rows that are damaged, missing or contradictory; return the errors that kept others from being checked."""
+async def _records(storage: Storage, on_progress: OnProgress | None) -> list[Finding]:
+    """Find rows that are damaged, missing or contradictory, and what kept the others from being checked."""
+    flaws = Flaws()
+    found: list[Finding] = []
     try:
         await examine(storage.store, flaws, on_progress)
         for flaw in await _task_flaws(storage):
             flaws.add(flaw)
     except DatabaseError as error:
-        return [str(error)]
-    return []
+        found.append(Finding(what="records", detail=str(error), is_ok=False))
+    return [Finding(what="records", detail=flaws.summary(), is_ok=False), *found] if flaws else found
 
 
 async def _task_flaws(storage: Storage) -> list[str]:
@@ -131,26 +130,25 @@ async def _tried(flaws: list[str], what: str, reading: Awaitable[T]) -> T | None
         return None
 
 
-async def _damage(path: Path | None, *, is_read_only: bool) -> list[str]:
-    """Find what is wrong with the pages of a file: table by table, so that each look is short."""
+async def _pages(path: Path | None, *, is_read_only: bool) -> list[Finding]:
+    """Check every page and index of a file, table by table, so that each look is short; a server checks its own."""
     if path is None:
-        return []
+        return [_usable(path, "it answers")]
     from harborage.store.sqlite import Database
     from harborage.store.sqlite.audit import page_flaws
 
     try:
         database = await Database.open(path, is_read_only=is_read_only)
         try:
-            return await page_flaws(database)
+            flaws = await page_flaws(database)
         finally:
             await database.aclose()
     except DatabaseError as error:
-        return [str(error)]
-
-
-def _damaged(flaws: Sequence[str]) -> str:
-    shown = "; ".join(flaws[:_MOST_FLAWS])
-    return f"damaged: {shown}; keep the file, and restore a copy that is whole"
+        return [Finding(what="database", detail=str(error), is_ok=False)]
+    if not flaws:
+        return [_usable(path, "whole")]
+    text = f"{path}: damaged: {'; '.join(flaws[:_MOST_FLAWS])}; keep the file, and restore a copy that is whole"
+    return [Finding(what="database", detail=text, is_ok=False)]
 
 
 def _place(path: Path) -> list[Finding]:

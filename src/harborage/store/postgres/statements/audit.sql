@@ -19,6 +19,7 @@ where run.num > :after and run.num <= :until and (
   or run.unread <> (
     select count(*) from harborage_controls as control where control.run = run.num and control.consumed is null
   )
+  or (run.root is null and run.tree < run.children)
   or run.children < (select count(*) from harborage_runs as child where child.parent = run.run_id)
   or (run.grp is not null and not exists (
     select 1 from harborage_groups as one where one.session = run.session and one.group_id = run.grp

@@ -19,6 +19,7 @@ WHERE run.num > :after AND run.num <= :until AND (
   OR run.unread <> (
     SELECT count(*) FROM harborage_controls AS control WHERE control.run = run.num AND control.consumed IS NULL
   )
+  OR (run.root IS NULL AND run.tree < run.children)
   OR run.children < (SELECT count(*) FROM harborage_runs AS child WHERE child.parent = run.run_id)
   OR (run.grp IS NOT NULL AND NOT EXISTS (
     SELECT 1 FROM harborage_groups AS one WHERE one.session = run.session AND one.group_id = run.grp
