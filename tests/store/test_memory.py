@@ -88,6 +88,41 @@ async def test_what_is_asked_of_one_run_or_of_those_at_work_costs_the_same_howev
     assert looked == ["ended7", "r", "r"]
 
 
+async def test_what_is_asked_of_a_session_a_family_or_a_group_costs_the_same_however_many_others_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only the smallest of what a query names is looked at: its session, parent, root, group or the live runs."""
+    looked: list[str] = []
+
+    def noted(query: RunQuery, row: RunRow) -> bool:
+        looked.append(row.run_id)
+        return has_run(query, row)
+
+    store = MemoryStore()
+    mine = {"tenant": "t", "user": "u", "session": "s"}
+    await store.commit(Commit(groups=(NewGroup(group_id="g", who=ME.identity),)))
+    kin = [NewRun(run_id="root", who=ME.identity), NewRun(run_id="parent", who=ME.identity, parent="root", root="root")]
+    kin.append(NewRun(run_id="child", who=ME.identity, parent="parent", root="root", group="g"))
+    others = (NewRun(run_id=f"o{number}", who=Identity("t", "u", f"s{number}")) for number in range(20))
+    await store.commit(Commit(starts=(*kin, *others)))
+    monkeypatch.setattr(views, "has_run", noted)
+    for asked, wanted in (
+        (RunQuery(**mine), ["root", "parent", "child"]),
+        (RunQuery(**mine, statuses=LIVE), ["root", "parent", "child"]),
+        (RunQuery(**mine, group="g"), ["child"]),
+        (RunQuery(parent="parent"), ["child"]),
+        (RunQuery(root="root", tenant="t"), ["parent", "child"]),
+        (RunQuery(**mine, parent="nobody"), []),
+    ):
+        looked.clear()
+        assert [row.run_id for row in (await store.runs(asked)).rows] == wanted[::-1]
+        assert looked == wanted
+    for run_id in ("child", "parent", "root"):
+        await store.commit(Commit(moves=(Move(run_id=run_id, expected=LIVE, status=Status.COMPLETE),)))
+    assert await store.delete(["root", "parent", "child"]) == 3
+    assert len(store._tables.index) == 20
+
+
 async def test_a_body_stays_for_as_long_as_a_run_names_it() -> None:
     """Two runs name the same one: it goes with the second of them."""
     store = MemoryStore()

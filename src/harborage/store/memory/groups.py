@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -39,7 +39,7 @@ class Groups:
         """The group of this session with this id."""
         return self._rows.get((who, group_id))
 
-    def members(self, who: Identity, group_id: str) -> Iterable[str]:
+    def members(self, who: Identity, group_id: str) -> Collection[str]:
         """The runs of a group that are still kept, in the order they joined."""
         return self._members.get((who, group_id), ())
 

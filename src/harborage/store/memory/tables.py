@@ -6,12 +6,13 @@ No await, no clock: a commit is applied in one go at a given moment, and nobody 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from harborage.identity import Identity
 from harborage.store.commit import (
     Change,
     ChangeGroup,
@@ -30,6 +31,7 @@ from harborage.store.commit import (
 from harborage.store.errors import RowNotFoundError
 from harborage.store.memory.due import Due
 from harborage.store.memory.groups import Groups
+from harborage.store.memory.index import RunIndex
 from harborage.store.memory.pauses import Pauses
 from harborage.store.memory.sessions import Sessions
 from harborage.store.rows import (
@@ -43,7 +45,6 @@ from harborage.store.rows import (
 from harborage.store.times import micros
 
 if TYPE_CHECKING:
-    from harborage.identity import Identity
     from harborage.store.queries import RunQuery
 
 __all__ = ["HeldRun", "Tables"]
@@ -98,6 +99,7 @@ class Tables:
 
     def __init__(self, keep_strays: int) -> None:
         self.runs: dict[str, HeldRun] = {}
+        self.index = RunIndex()
         self.live: dict[str, None] = {}
         self.ready: dict[str, None] = {}
         self.due = Due()
@@ -207,6 +209,7 @@ class Tables:
             retains_turn=start.retains_turn,
         )
         self.runs[start.run_id] = HeldRun(row, start.entries)
+        self.index.add(row)
         if start.key:
             self.keys[start.who, start.key] = start.run_id
         if start.group:
@@ -409,13 +412,15 @@ class Tables:
         return held
 
     def likely(self, query: RunQuery) -> Iterator[RunRow]:
-        """The runs that a query may find: few, where it names runs, or asks for live ones alone."""
-        run_ids: Iterable[str] = self.runs
+        """The runs that a query may find: few, where it names what they belong to, or asks for live ones alone."""
+        ways: list[Collection[str]] = [self.runs, *self.index.of(query)]
         if query.run_ids:
-            run_ids = dict.fromkeys(query.run_ids)
-        elif query.statuses and not any(status.is_final for status in query.statuses):
-            run_ids = self.live
-        return (self.runs[run_id].row for run_id in run_ids if run_id in self.runs)
+            ways.append(dict.fromkeys(query.run_ids))
+        if query.statuses and not any(status.is_final for status in query.statuses):
+            ways.append(self.live)
+        if query.group and query.tenant and query.user and query.session:
+            ways.append(self.groups.members(Identity(query.tenant, query.user, query.session), query.group))
+        return (self.runs[run_id].row for run_id in min(ways, key=len) if run_id in self.runs)
 
     def claim(self, held: HeldRun, worker: str) -> Lease:
         """Give a free run to a worker; one that never ran is running from now on."""
@@ -465,6 +470,7 @@ class Tables:
             return False
         row = held.row
         del self.runs[run_id]
+        self.index.remove(row)
         self.keys.pop((row.who, row.key), None)
         self.pauses.delete_of(run_id)
         for digest in held.bodies:
