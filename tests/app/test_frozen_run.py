@@ -16,7 +16,7 @@ from harborage.artifacts import ArtifactScope, MemoryArtifactStore
 from harborage.identity import Identity
 from harborage.llm import ChatMessage, Content, Role
 from harborage.runtime.exchanges import Prompt
-from harborage.runtime.history import history_of
+from harborage.runtime.history import build_history
 from harborage.runtime.host import Runtime
 from harborage.testing.frozen import assert_replays, replay_frozen
 from harborage.testing.llm import ScriptedLLM, calls_tools, says
@@ -120,7 +120,7 @@ async def test_no_secret_is_written(project: tuple[Path, Frozen]) -> None:
     text = frozen.run_data.decode()
     assert "hunter2" not in text
     assert SECRET not in text
-    (call,) = history_of(FrozenRun.load(frozen.run).record).steps[0].calls
+    (call,) = build_history(FrozenRun.load(frozen.run).record).steps[0].calls
     assert codec.decode(call.args) == {"number": 1, "api_key": "***"}
     assert (await replay_frozen(frozen.run, agent="agent.py", root=folder)).is_same
 

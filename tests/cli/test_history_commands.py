@@ -16,7 +16,7 @@ from harborage.cli.main import main
 from harborage.cli.runs import _table
 from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason, PauseReason, RequestPause
-from harborage.runtime.history import history_of, read_run
+from harborage.runtime.history import build_history, read_run
 from harborage.runtime.host import Run, Runtime
 from harborage.state.storage import open_storage
 from harborage.testing.clock import settle
@@ -239,7 +239,7 @@ def test_a_run_replays(run_ids: list[str], typed: Typed) -> None:
     """With the agent that ran it, found by what is on record."""
     code, out, _ = typed("replay", run_ids[0])
     assert code == 0
-    assert out == f"run {run_ids[0]}: 3 decisions came out as they were recorded, with 3 answers of the model\n"
+    assert out == f"run {run_ids[0]}: 3 decisions are the same as recorded, with 3 answers of the model\n"
     assert json.loads(typed("replay", run_ids[0], "--json")[1])["is_same"] is True
 
 
@@ -352,7 +352,7 @@ def test_a_run_is_forked(run_ids: list[str], typed: Typed) -> None:
     assert "-    ✓ written" in out
     assert '+    ✗ rejected: tool "write" was not called: this run is a rehearsal' in out
     assert record(run_ids[0]) == before
-    assert history_of(record(new)).totals.steps == 3
+    assert build_history(record(new)).totals.steps == 3
     assert typed("replay", new)[0] == 0
     assert typed("runs", "list")[1].split()[0] == new
     assert f"{new}  " in typed("runs", "list", "--agent", "agent.py")[1]

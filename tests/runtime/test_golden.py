@@ -19,7 +19,7 @@ from harborage.planner import Finish, RunContext
 from harborage.runtime.durable import RunFailedError, RunPhase, RunRequest
 from harborage.runtime.engines.bodies import LARGE, read_whole
 from harborage.runtime.engines.stored import StoredEngine
-from harborage.runtime.history.fold import history_of
+from harborage.runtime.history.builder import build_history
 from harborage.runtime.journal import FORMAT_VERSION, Ended, Entry, Started, encode_entry
 from harborage.runtime.pauses import Coordinator
 from harborage.state.storage import Storage, open_storage
@@ -145,7 +145,7 @@ async def test_a_large_body_lies_apart() -> None:
 async def test_it_loads_and_folds(name: str) -> None:
     """Its steps and its end can be shown; asked for in a storage, it ends as it did."""
     golden = await Golden(name).read()
-    shown = history_of([encode_entry(entry) for entry in golden.entries])
+    shown = build_history([encode_entry(entry) for entry in golden.entries])
     assert shown.run_id == golden.run_id
     assert len(shown.steps) >= 1
     async with await open_storage("memory:", clock=FakeClock()) as storage:

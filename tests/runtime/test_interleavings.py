@@ -43,7 +43,7 @@ from harborage.planner import (
 )
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable import EngineClosedError, RunFailedError, RunNotFoundError
-from harborage.runtime.history import history_of
+from harborage.runtime.history import build_history
 from harborage.runtime.host import Run, Runtime
 from harborage.runtime.journal import Begun, Cut, Done, Failed, Joined, decode_entries
 from harborage.runtime.options import RuntimeOptions
@@ -253,7 +253,7 @@ class Player:
     async def check_history(self) -> None:
         """Every decision to act is recorded and has one answer, every branch one entry."""
         acted = [one for one in self.decided if not isinstance(one, (Finish, RequestPause))]
-        taken = [step.decision for step in history_of(await self.run.history()).steps]
+        taken = [step.decision for step in build_history(await self.run.history()).steps]
         assert [one for one in taken if not isinstance(one, (Finish, RequestPause, NoneType))] == acted
         # Of a run that has left memory the planner may never be shown the trajectory with which it goes on.
         steps = self.trajectory.steps

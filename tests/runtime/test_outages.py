@@ -286,7 +286,7 @@ async def test_a_run_that_waited_replays() -> None:
         await clock.run_for(20)
         await ended(clock, run)
         replayed = await rt.replay(await run.history())
-        assert (replayed.is_same, replayed.is_whole) == (True, True), replayed.told()
+        assert (replayed.is_same, replayed.is_whole) == (True, True), replayed.summary()
 
 
 async def test_a_real_server_that_refuses_and_then_serves(tmp_path: Path) -> None:

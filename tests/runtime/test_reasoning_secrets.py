@@ -111,7 +111,7 @@ async def test_a_run_whose_reasoning_was_redacted_is_replayed_exactly() -> None:
         record = await run.history()
         assert not any(SECRET.encode() in entry for entry in record)
         replayed = await runtime.replay(record)
-    assert replayed.is_same, replayed.told()
+    assert replayed.is_same, replayed.summary()
 
 
 async def test_a_planner_error_is_told_without_the_secret() -> None:

@@ -22,7 +22,7 @@ from harborage.artifacts import ArtifactScope, ArtifactStore, MemoryArtifactStor
 from harborage.errors import HarborageError
 from harborage.events.redaction import secrets_of
 from harborage.llm.cassette.scrubbing import Scrubber
-from harborage.runtime.history import RunHistory, history_of
+from harborage.runtime.history import RunHistory, build_history
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
@@ -95,7 +95,7 @@ class FrozenRun(msgspec.Struct, frozen=True, kw_only=True):
     async def artifacts(self) -> ArtifactStore:
         """Return an artifact store with the user's files and nothing else."""
         store = MemoryArtifactStore()
-        who = history_of(self.record).who
+        who = build_history(self.record).who
         for one in self.attached:
             await store.put_bytes(
                 _scope(who), one.data, mime_type=one.mime_type, filename=one.filename, namespace=one.namespace
@@ -130,7 +130,7 @@ def freeze(
         FreezeError: the run has not ended.
         JournalCorruptError: the record cannot be read.
     """
-    history = history_of(record)
+    history = build_history(record)
     if not history.has_ended:
         raise FreezeError(f"run {history.run_id} is still going; freeze it once it has ended")
     scrubber = Scrubber(secrets_of(environ))
@@ -173,7 +173,7 @@ def write_frozen(frozen: Frozen, *, force: bool = False) -> None:
 
 async def attached_to(record: Sequence[bytes], artifacts: ArtifactStore) -> list[Attached]:
     """Return the files that the user attached to the run, as far as the store still has them."""
-    request = history_of(record).request
+    request = build_history(record).request
     scope = _scope(request.who)
     found: list[Attached] = []
     for artifact_id in request.input_artifact_ids:

@@ -79,7 +79,7 @@ async def _replay(url: str, run: str, agent: str, *, is_json: bool) -> int:
     if is_json:
         sys.stdout.write(wire_json(shown_json(replayed.to_json())) + "\n")
         return 0 if replayed.is_same else 1
-    sys.stdout.write(f"run {replayed.run_id}: {printable(str(masked(replayed.told())))}\n")
+    sys.stdout.write(f"run {replayed.run_id}: {printable(str(masked(replayed.summary())))}\n")
     return 0 if replayed.is_same else 1
 
 
@@ -144,7 +144,7 @@ async def _freeze(url: str, run: str, agent: str, out: Path, *, force: bool) -> 
         is_by_masking = replayed.difference is not None and (await replay_agent(found, entries)).difference is None
     if replayed.difference is not None:
         what = _MASKED_DIFFER if is_by_masking else "does not replay, so it is not frozen"
-        why = printable(str(masked(replayed.told())))
+        why = printable(str(masked(replayed.summary())))
         sys.stderr.write(f"harborage: run {record.run_id} {what}: {why}\n")
         return 1
     write_frozen(files, force=force)
@@ -290,9 +290,9 @@ async def _wait_for_end(run: Run) -> Ending | None:
 def _show_fork(options: _ForkOptions, parent: list[bytes], entries: list[bytes], ending: Ending | None) -> int:
     from harborage import codec
     from harborage.cli.text import masked, printable
-    from harborage.runtime.history import compare, history_of, told
+    from harborage.runtime.history import build_history, compare, render_history
 
-    before, after = history_of(parent), history_of(entries)
+    before, after = build_history(parent), build_history(entries)
     difference = compare(before, after, clean=masked)
     code = _WAITING if ending is None else ending.code
     if options.is_json:
@@ -307,7 +307,7 @@ def _show_fork(options: _ForkOptions, parent: list[bytes], entries: list[bytes],
         }
         sys.stdout.write(codec.encode(out).decode() + "\n")
         return code
-    lines = [*told(after, clean=masked), "", difference or "both runs took the same steps"]
+    lines = [*render_history(after, clean=masked), "", difference or "both runs took the same steps"]
     sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
     if ending is None:
         sys.stderr.write(

@@ -90,16 +90,16 @@ async def _show(url: str, wanted: str, *, is_json: bool) -> int:
     from harborage.app.frozen_run import shown_json
     from harborage.cli.status import agent_of, reason_of, status_of
     from harborage.cli.text import fit_terminal, masked, printable, wire_json
-    from harborage.runtime.history import find_run, history_of, read_run, told
+    from harborage.runtime.history import build_history, find_run, read_run, render_history
 
     async with open_kept_storage(url) as storage:
         await release_expired_leases(storage)
         record = await find_run(storage.store, wanted, where=url)
-        history = history_of(await read_run(storage.store, record.run_id))
+        history = build_history(await read_run(storage.store, record.run_id))
     if is_json:
         sys.stdout.write(wire_json(shown_json(history.to_json())) + "\n")
         return 0
-    lines = told(history, clean=masked)
+    lines = render_history(history, clean=masked)
     if not record.status.is_final:
         status = status_of(record)
         reason = str(masked(reason_of(record))).removeprefix(f"{status}: ")

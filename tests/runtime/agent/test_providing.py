@@ -357,7 +357,7 @@ async def test_a_replay_shows_the_planner_the_recorded_context() -> None:
         run = await runtime.start("g", who=ME)
         assert (await run.result()).payload == 1
         replayed = await runtime.replay(await run.history())
-        assert replayed.is_same, replayed.told()
+        assert replayed.is_same, replayed.summary()
         assert replayed.is_whole
     assert len(provider.asked) == 1
 

@@ -8,7 +8,7 @@ from harborage.llm import ChatMessage, Content, ImagePart, Role, TextPart, ToolC
 from harborage.planner import CallParallel, CallTool, Finish, FinishReason, JoinSpec
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome
 from harborage.runtime.exchanges import Prompt, Settings
-from harborage.runtime.history import Difference, DifferenceKind, compare, history_of
+from harborage.runtime.history import Difference, DifferenceKind, build_history, compare
 from harborage.runtime.history.differences import prompt_diff, value_diff
 from harborage.runtime.steering.state import Planned
 
@@ -90,7 +90,7 @@ def test_two_runs_side_by_side(writing: Any) -> None:
     def run(value: str, latency_ms: int) -> Any:
         record = writing().done("2", "plan", Planned(decision=CallTool("add"), latency_ms=latency_ms))
         record.done("3", "tool.add", ToolOutcome(OutcomeStatus.DONE, value))
-        return history_of(record.done("5", "plan", Planned(decision=Finish(FinishReason.GOAL, "run-1"))).record)
+        return build_history(record.done("5", "plan", Planned(decision=Finish(FinishReason.GOAL, "run-1"))).record)
 
     assert compare(run("one", 1), run("one", 200)) == ""
     assert compare(run("one", 1), run("two", 1)).splitlines()[3:] == [

@@ -25,7 +25,7 @@ from harborage.planner import (
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome
 from harborage.runtime.durable import RunNotFoundError, RunRequest
-from harborage.runtime.history import CallStatus, ForkError, compare, fork_at, history_of, read_run
+from harborage.runtime.history import CallStatus, ForkError, build_history, compare, fork_at, read_run
 from harborage.runtime.history.record import open_record
 from harborage.runtime.host import Run, Runtime
 from harborage.runtime.limits import Limits
@@ -125,14 +125,14 @@ async def test_a_run_is_forked_at_each_of_its_steps(storage: Storage | None) -> 
             fork = await runtime.fork(parent.id, at=at, who=ME)
             assert (await fork.result()).payload == "done"
             assert hands.done == again
-            history = history_of(await fork.history())
-            assert [step.decision for step in history.steps] == [step.decision for step in history_of(record).steps]
+            history = build_history(await fork.history())
+            assert [step.decision for step in history.steps] == [step.decision for step in build_history(record).steps]
             written = history.steps[2].calls[0].status
             assert written is (CallStatus.DONE if at == 4 else CallStatus.REJECTED)
             assert (history.request.forked_from, history.request.forked_at) == (parent.id, at)
             assert (await runtime.replay(await fork.history())).is_same
             assert digest(await parent.history()) == before
-            assert (compare(history_of(record), history) == "") is (at == 4)
+            assert (compare(build_history(record), history) == "") is (at == 4)
             assert (await runtime.tasks.get(fork.id, who=ME)).status is TaskStatus.COMPLETE
 
 
@@ -157,7 +157,7 @@ async def test_a_fork_may_have_another_goal(at: int) -> None:
         fork = await runtime.fork(parent.id, at=at, who=ME, goal="Stop now")
         assert (await fork.result()).payload == "stopped"
         record = await fork.history()
-        assert len(history_of(record).steps) == at
+        assert len(build_history(record).steps) == at
         replayed = await runtime.replay(record)
         assert replayed.is_same, str(replayed.difference)
 
@@ -240,7 +240,7 @@ async def test_nobody_is_asked_about_what_a_rehearsal_may_not_do() -> None:
         await parent.result()
         fork = await runtime.fork(parent.id, at=2, who=ME)
         assert await fork.result() == DONE
-        call = history_of(await fork.history()).steps[1].calls[0]
+        call = build_history(await fork.history()).steps[1].calls[0]
         assert "this run is a rehearsal, and the tool has effects (write)" in call.refusal
 
 
@@ -255,7 +255,7 @@ async def test_a_rehearsal_spawns_no_task() -> None:
         hands.done.clear()
         fork = await runtime.fork(parent.id, at=1, who=ME)
         await fork.result()
-        history = history_of(await fork.history())
+        history = build_history(await fork.history())
         assert "rehearsal" in history.children[0].error
         assert history.steps[1].calls[0].status is CallStatus.REJECTED
         assert hands.done == []
@@ -292,7 +292,7 @@ def test_a_goal_joins_the_controls_that_came_then(writing: Any) -> None:
     record.done("3", "tool.a", ToolOutcome(OutcomeStatus.DONE, 1)).arrived("4", Arrivals(controls=(say,)))
     record.done("5", "steer", [Steered(control=say)]).done("6", "plan", Planned(decision=DONE)).ended(DONE)
     fork = fork_at(record.record, 2, now=NOW, goal="other")
-    history = history_of([record.record[0], *fork.seed])
+    history = build_history([record.record[0], *fork.seed])
     assert [one.type for one in history.controls] == [ControlType.USER_MESSAGE, ControlType.REDIRECT]
     assert [one.error for one in history.controls] == ["", ""]
     assert len(history.steps) == 1
@@ -304,7 +304,7 @@ def test_what_was_recorded_after_the_fork_is_left_behind(writing: Any) -> None:
     record.done("3", "plan", Planned(decision=CallTool("a"))).done("4", "tool.a", ToolOutcome(OutcomeStatus.DONE, 1))
     record.done("6", "plan", Planned(decision=DONE)).patched("late").done("7", "task.end", None).ended(DONE)
     fork = fork_at(record.record, 2, now=NOW)
-    history = history_of([record.record[0], *fork.seed])
+    history = build_history([record.record[0], *fork.seed])
     assert (history.patches, len(history.steps), len(fork.seed)) == (("early",), 1, 3)
     request = fork.for_run(ME.with_run("run-2"))
     assert (request.deadline, request.max_steps, request.who.run_id, request.task_id) == (None, 9, "run-2", "run-2")
@@ -323,7 +323,7 @@ def test_steps_before_a_rollover_cannot_be_forked(writing: Any) -> None:
         fork_at(record.record, 1, now=NOW)
     fork = fork_at(record.record, 3, now=NOW)
     assert fork.request.goal == "on"
-    assert [step.decision for step in history_of([record.record[0], *fork.seed]).steps] == [CallTool("b")]
+    assert [step.decision for step in build_history([record.record[0], *fork.seed]).steps] == [CallTool("b")]
 
 
 def test_a_run_without_steps_cannot_be_forked(writing: Any) -> None:

@@ -11,7 +11,7 @@ from harborage.identity import Identity
 from harborage.llm import RateLimitedError
 from harborage.planner import CallTool, Finish, FinishReason
 from harborage.runtime.durable import RunFailedError
-from harborage.runtime.history import RunPrefixError, RunUnknownError, all_runs, find_run, history_of, read_run
+from harborage.runtime.history import RunPrefixError, RunUnknownError, all_runs, build_history, find_run, read_run
 from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
 from harborage.store import RunQuery
@@ -100,7 +100,7 @@ async def test_a_record_is_read_with_its_large_values() -> None:
         assert any(b'"$body"' in entry for entry in await storage.store.entries(run.id))
         record = await read_run(storage.store, run.id)
         assert await read_run(storage.store, "no-such-run") == []
-    assert history_of(record).steps[0].calls[0].observation == "word " * 4_000
+    assert build_history(record).steps[0].calls[0].observation == "word " * 4_000
 
 
 async def test_what_a_failed_step_heard_is_read_too() -> None:

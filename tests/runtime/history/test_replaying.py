@@ -37,7 +37,7 @@ from harborage.planner import (
 from harborage.planner.config import PLANNERS
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable import RunFailedError
-from harborage.runtime.history import DifferenceKind, Replayed, ReplayError, history_of
+from harborage.runtime.history import DifferenceKind, Replayed, ReplayError, build_history
 from harborage.runtime.host import Run, Runtime
 from harborage.runtime.journal import Ended, JournalCorruptError, decode_entry, encode_entry, raw
 from harborage.runtime.options import RuntimeOptions
@@ -211,7 +211,7 @@ def test_every_run_replays(words: list[str], beside: list[tuple[int, str]], answ
         replayed = await speaking(words)[0].replay(record)
         assert replayed.difference is None, str(replayed.difference)
         assert replayed.is_whole
-        history = history_of(record)
+        history = build_history(record)
         assert replayed.steps == len([step for step in history.steps if not step.cut])
         for length in range(1, len(record), 3):
             part = await speaking(words)[0].replay(record[:length])
@@ -295,7 +295,7 @@ def test_every_run_over_a_model_replays(answers: list[Any], token_budget: int, h
         )
         assert replayed.difference is None, str(replayed.difference)
         assert replayed.is_whole
-        assert replayed.model_calls == history_of(record).totals.model_calls > 0
+        assert replayed.model_calls == build_history(record).totals.model_calls > 0
         changed = await Runtime(model="mock:", tools=[add, fails], options=options, instructions="No.").replay(record)
         assert changed.difference is not None
         assert (changed.difference.kind, changed.difference.step) == (DifferenceKind.PROMPT, 1)
@@ -335,7 +335,7 @@ async def test_a_replay_needs_no_key_and_calls_no_tool() -> None:
     record = await recorded(summing())
     replayed = await replayed_with(record, tools=[counted])
     assert (replayed.is_same, replayed.steps, replayed.model_calls, calls) == (True, 2, 2, 0)
-    assert replayed.told() == "2 decisions came out as they were recorded, with 2 answers of the model"
+    assert replayed.summary() == "2 decisions are the same as recorded, with 2 answers of the model"
     replayed.check()
 
 

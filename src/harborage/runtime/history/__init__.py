@@ -5,8 +5,8 @@ Everything here starts from the entries of a record, as `Run.history()` gives th
 
 from __future__ import annotations
 
+from harborage.runtime.history.builder import build_history
 from harborage.runtime.history.differences import Difference, DifferenceKind, compare
-from harborage.runtime.history.fold import history_of
 from harborage.runtime.history.forking import Fork, ForkError, fork_at
 from harborage.runtime.history.model import (
     CallMade,
@@ -21,8 +21,8 @@ from harborage.runtime.history.model import (
 )
 from harborage.runtime.history.offline import OfflineError, offline
 from harborage.runtime.history.reading import RunPrefixError, RunUnknownError, all_runs, find_run, read_run
+from harborage.runtime.history.render import render_history
 from harborage.runtime.history.replaying import Replayed, ReplayError, replay
-from harborage.runtime.history.told import told
 
 __all__ = [
     "CallMade",
@@ -44,12 +44,12 @@ __all__ = [
     "StepTaken",
     "Totals",
     "all_runs",
+    "build_history",
     "compare",
     "find_run",
     "fork_at",
-    "history_of",
     "offline",
     "read_run",
+    "render_history",
     "replay",
-    "told",
 ]

@@ -12,7 +12,7 @@ import msgspec
 from harborage import codec
 from harborage.llm import ChatMessage, TextPart
 from harborage.planner import CallParallel, CallTool
-from harborage.runtime.history.told import Clean, step_lines
+from harborage.runtime.history.render import Clean, render_step
 
 if TYPE_CHECKING:
     from harborage.runtime.exchanges import Prompt
@@ -72,7 +72,7 @@ def compare(one: RunHistory, other: RunHistory, *, clean: Clean = lambda value: 
 
 
 def _comparable(run: RunHistory, step: Any, clean: Clean) -> list[str]:
-    return [line.replace(run.run_id, "(this run)") for line in step_lines(step, clean=clean, is_timed=False)]
+    return [line.replace(run.run_id, "(this run)") for line in render_step(step, clean=clean, is_timed=False)]
 
 
 def prompt_diff(recorded: Prompt, now: Prompt) -> str:

@@ -28,7 +28,7 @@ from harborage.runtime.exchanges import prompts_of
 from harborage.runtime.history.differences import Difference, DifferenceKind, value_diff
 from harborage.runtime.history.offline import Attempts, offline
 from harborage.runtime.history.record import Opened, exchanges_in, open_record
-from harborage.runtime.history.served import Heard, Served
+from harborage.runtime.history.replay_client import RecordedCall, ReplayClient
 from harborage.runtime.journal import Begun, Done, Ended, Failed, JournalCorruptError
 from harborage.runtime.limits import Limits
 from harborage.runtime.model import Thought
@@ -52,7 +52,7 @@ _PLAN: Final = "plan"
 
 
 class ReplayError(HarborageError):
-    """A replay met a difference; `difference` is the first."""
+    """A replay differs from the record; `difference` is the first difference."""
 
     def __init__(self, run_id: str = "", difference: Difference | None = None) -> None:
         self.run_id = run_id
@@ -61,7 +61,7 @@ class ReplayError(HarborageError):
 
 
 class Replayed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replay found. `steps` is how many decisions were made again, `model_calls` how many answers were served.
+    """The result of a replay: `steps` is the number of repeated decisions, `model_calls` that of served answers.
 
     `is_whole` says that the record goes to the run's end; otherwise the replay ends where the record does.
     """
@@ -74,37 +74,37 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_same(self) -> bool:
-        """Whether everything came out as it was recorded."""
+        """Whether the replay made the same decisions as the recorded run."""
         return self.difference is None
 
-    def told(self) -> str:
-        """What was found, in words; the first difference with what it shows."""
+    def summary(self) -> str:
+        """Return the result as text; a difference is shown in full."""
         if self.difference is not None:
             return str(self.difference)
         served = f", with {self.model_calls} answers of the model" if self.model_calls else ""
         where = "" if self.is_whole else " as far as its record goes"
-        return f"{self.steps} decisions came out as they were recorded{served}{where}"
+        return f"{self.steps} decisions are the same as recorded{served}{where}"
 
     def to_json(self) -> bytes:
-        """The same as JSON."""
+        """Return the result as JSON."""
         return codec.encode({"is_same": self.is_same, **codec.to_plain(self)})
 
     def check(self) -> None:
-        """Accept a replay that came out as recorded.
+        """Accept a replay without a difference.
 
         Raises:
-            ReplayError: it did not; the text shows the first difference.
+            ReplayError: there is one; the text shows it.
         """
         if self.difference is not None:
             raise ReplayError(self.run_id, self.difference)
 
 
 class _RecordEndsError(RunLeftError):
-    """The record goes no further."""
+    """The record ends here."""
 
 
 class _DiffersError(RunLeftError):
-    """What happens now is not what was recorded."""
+    """The replay differs from the record."""
 
     def __init__(self, difference: Difference) -> None:
         self.difference = difference
@@ -133,28 +133,28 @@ async def replay(
     """
     opened = open_record(record)
     told = latest_history(opened.request, opened.entries)
-    tape = _Tape(opened, told)
-    served = Served(is_any_recorded=tape.has_heard, clean=clean)
-    clock = _StillClock(opened.entries[0].at)
+    recorded = _RecordedHistory(opened, told)
+    served = ReplayClient(is_any_recorded=recorded.has_calls, clean=clean)
+    clock = _RecordedClock(opened.entries[0].at)
     with ExitStack() as stack:
         attempts = stack.enter_context(offline(everywhere=everywhere))
-        parts = await assemble(_rehearsed(setup, served, clock, artifacts))
+        parts = await assemble(_replay_setup(setup, served, clock, artifacts))
         try:
-            watch = _Watch(tape, parts, served, clock, attempts, clean)
-            difference, is_whole = await _carried(opened, parts, watch, setup.logger)
+            comparison = _Comparison(recorded, parts, served, clock, attempts, clean)
+            difference, is_whole = await _run_over_record(opened, parts, comparison, setup.logger)
         finally:
             for close in parts.closers:
                 await close()
     return Replayed(
         run_id=opened.run_id,
-        steps=watch.asked,
-        model_calls=watch.served_calls,
+        steps=comparison.asked,
+        model_calls=comparison.served_calls,
         is_whole=is_whole,
         difference=difference,
     )
 
 
-def _rehearsed(setup: Setup, served: Served, clock: _StillClock, artifacts: ArtifactStore | None) -> Setup:
+def _replay_setup(setup: Setup, served: ReplayClient, clock: _RecordedClock, artifacts: ArtifactStore | None) -> Setup:
     """The same parts over a served model, with nothing that reaches out or lasts."""
     mind = setup.mind
     return replace(
@@ -169,7 +169,7 @@ def _rehearsed(setup: Setup, served: Served, clock: _StillClock, artifacts: Arti
     )
 
 
-def _asked_now(request: RunRequest, gated: GatedTools) -> RunRequest:
+def _with_current_approvals(request: RunRequest, gated: GatedTools) -> RunRequest:
     """The same under the approvals of this runtime, which are compared, too. Under a policy for all tools then and now
     what was recorded says which tools were registered when the run started."""
     if request.gated is not None and request.gated.is_all and gated.is_all:
@@ -177,33 +177,33 @@ def _asked_now(request: RunRequest, gated: GatedTools) -> RunRequest:
     return replace(request, gated=gated)
 
 
-async def _carried(
-    opened: Opened, parts: Assembly, watch: _Watch, logger: logging.Logger
+async def _run_over_record(
+    opened: Opened, parts: Assembly, comparison: _Comparison, logger: logging.Logger
 ) -> tuple[Difference | None, bool]:
     """Carry the run over its record: the first difference, and whether the record went to the run's end."""
     carriage = Carriage(
-        program=watch.program,
-        effects=parts.effects.table().each(watch.recalled),
+        program=comparison.program,
+        effects=parts.effects.table().each(comparison.recalled),
         pauses=_NO_PAUSES,
-        clock=watch.clock,
+        clock=comparison.clock,
         recheck_s=0.0,
         logger=logger,
     )
-    passenger = _Passenger(_asked_now(opened.request, parts.gates.current()))
+    run = _ReplayedRun(_with_current_approvals(opened.request, parts.gates.current()))
     ended = next((one for one in reversed(opened.entries) if isinstance(one, Ended)), None)
     try:
-        finish = await carriage.perform(opened.run_id, passenger, _Nowhere(), opened.entries, is_stopping=lambda: False)
+        finish = await carriage.perform(opened.run_id, run, _NullRecord(), opened.entries, is_stopping=lambda: False)
     except _RecordEndsError:
-        return (None if ended is None else _goes_on(watch.asked)), False
+        return (None if ended is None else _goes_on(comparison.asked)), False
     except _DiffersError as error:
         return error.difference, False
     except HistoryMismatchError as error:
-        return _mismatch(error, watch.asked), False
+        return _mismatch(error, comparison.asked), False
     except JournalCorruptError:
         raise
     except Exception as error:  # noqa: BLE001 - how the run ends now, to be compared with how it ended
-        return _ending(ended, failure_of(error), watch.asked), ended is not None
-    return _ending(ended, finish, watch.asked), ended is not None
+        return _ending(ended, failure_of(error), comparison.asked), ended is not None
+    return _ending(ended, finish, comparison.asked), ended is not None
 
 
 def _goes_on(step: int) -> Difference:
@@ -230,19 +230,19 @@ def _ending(ended: Ended | None, now: Finish | tuple[str, str], step: int) -> Di
     return Difference(kind=DifferenceKind.ENDING, step=step, what=what, diff=value_diff(recorded, found))
 
 
-class _Tape:
-    """What one history of the record holds, as a replay needs it: planner's steps in order, intents by position."""
+class _RecordedHistory:
+    """One history of the record, as a replay needs it: the planner's steps in order, intents by position."""
 
     def __init__(self, opened: Opened, told: History) -> None:
         self.plans = [one for one in told.entries if not isinstance(one, Begun) and getattr(one, "name", "") == _PLAN]
         self.intents: Mapping[str, Begun] = {one.position: one for one in told.entries if isinstance(one, Begun)}
-        heard = [exchanges_in(_heard_in(one), f"run {opened.run_id} at {one.position}") for one in self.plans]
+        heard = [exchanges_in(_recorded_calls(one), f"run {opened.run_id} at {one.position}") for one in self.plans]
         prompts = iter(prompts_of([exchange for step in heard for exchange in step]))
-        self.heard = [[Heard(next(prompts), exchange) for exchange in step] for step in heard]
-        self.has_heard = any(self.heard)
+        self.calls = [[RecordedCall(next(prompts), exchange) for exchange in step] for step in heard]
+        self.has_calls = any(self.calls)
 
 
-def _heard_in(entry: Any) -> msgspec.Raw | None:
+def _recorded_calls(entry: Any) -> msgspec.Raw | None:
     match entry:
         case Done():
             planned: Planned = read_value(entry.result, Planned, entry.position)
@@ -253,20 +253,20 @@ def _heard_in(entry: Any) -> msgspec.Raw | None:
             return None
 
 
-class _Watch:
-    """Asks the planner again at each recorded step, and compares."""
+class _Comparison:
+    """Calls the planner again at each recorded step, and compares its decision."""
 
     def __init__(
         self,
-        tape: _Tape,
+        recorded: _RecordedHistory,
         parts: Assembly,
-        served: Served,
-        clock: _StillClock,
+        served: ReplayClient,
+        clock: _RecordedClock,
         attempts: Attempts,
         clean: Callable[[Any], Any] | None,
     ) -> None:
         self._clean = clean
-        self._tape = tape
+        self._recorded = recorded
         self._parts = parts
         self._served = served
         self.clock = clock
@@ -279,9 +279,9 @@ class _Watch:
 
     async def program(self, io: Any, request: RunRequest) -> Finish:
         """The run's own program, over a seam that has the planner asked again."""
-        finish = await self._parts.program(_Again(io, self), request)
-        if self._step < len(self._tape.plans):
-            left = len(self._tape.plans) - self._step
+        finish = await self._parts.program(_ReplaySeam(io, self), request)
+        if self._step < len(self._recorded.plans):
+            left = len(self._recorded.plans) - self._step
             what = f"the run ends here, and the record holds {left} more step(s)"
             self._differs(DifferenceKind.ENDING, what)
         return finish
@@ -291,12 +291,12 @@ class _Watch:
         recalled: Callable[[StepCall, Any], None] | None
         recalled = self._compare_intent if name in ("tool.", "task.spawn") else None
         if name == "context.provide":
-            recalled = effect.recalled  # the planner is shown what it was shown
+            recalled = effect.recalled  # the planner gets its recorded context
         return Effect(run=_record_ends, result=effect.result, recalled=recalled)
 
     def _compare_intent(self, call: StepCall, _: Any) -> None:
-        """A call must be made with what it was made with."""
-        intent = self._tape.intents.get(call.position)
+        """Compare the arguments of a call with the recorded ones."""
+        intent = self._recorded.intents.get(call.position)
         if intent is None:
             return
         recorded, now = codec.decode(bytes(intent.payload)), codec.to_plain(call.payload)
@@ -312,7 +312,7 @@ class _Watch:
         try:
             recorded: Planned = await io.step(_PLAN, run)
         except RecordedFailureError as error:
-            entry = self._tape.plans[number]
+            entry = self._recorded.plans[number]
             now = await self._asked(run, number, Planned(decision=_NO_DECISION, started_at=entry.at))
             self._compare_failure(error, now)
             raise
@@ -334,12 +334,12 @@ class _Watch:
         live.ledger, live.shown = None, recorded.budget
         if recorded.started_at is not None:
             self.clock.set(recorded.started_at)
-        heard = self._tape.heard[number]
+        heard = self._recorded.calls[number]
         self._served.begin(number + 1, heard)
         refused = len(self._attempts.refused)
         answer: Planned | Exception
         try:
-            answer = await self._plan.run(StepCall(run.who.run_id, self._tape.plans[number].position, _PLAN, run))
+            answer = await self._plan.run(StepCall(run.who.run_id, self._recorded.plans[number].position, _PLAN, run))
         except Exception as error:  # noqa: BLE001 - compared with what was recorded
             answer = error
         self.asked += 1
@@ -394,12 +394,12 @@ async def _record_ends(call: StepCall) -> NoReturn:
     raise _RecordEndsError(f"run {call.run_id}: the record ends before {call.name} at {call.position}")
 
 
-class _Again:
-    """The seam of a replay: the recorder's, but for the planner, which is asked again."""
+class _ReplaySeam:
+    """The seam of a replay: the recorder's, but the planner is called again."""
 
-    def __init__(self, io: Any, watch: _Watch) -> None:
+    def __init__(self, io: Any, comparison: _Comparison) -> None:
         self._io = io
-        self._watch = watch
+        self._watch = comparison
         self.mailbox: Mailbox = io.mailbox
         self.crew: Crew = io.crew
 
@@ -440,8 +440,8 @@ class _Again:
         return bool(await self._io.patched(change))
 
 
-class _Passenger:
-    """The run of a replay, as what carries it knows it."""
+class _ReplayedRun:
+    """The run of a replay, as its engine sees it."""
 
     def __init__(self, request: RunRequest) -> None:
         self.request = request
@@ -450,8 +450,8 @@ class _Passenger:
         self.unreadable = None
 
 
-class _Nowhere:
-    """Where a replay records: nowhere."""
+class _NullRecord:
+    """The record of a replay, which keeps nothing."""
 
     append_now = None
 
@@ -460,7 +460,7 @@ class _Nowhere:
 
 
 class _NoPauses:
-    """The pauses of a replay: one whose end is not on record is where the record ends."""
+    """The pauses of a replay: at one without a recorded end the record ends."""
 
     def on_resolved(self, token: str, wake: Callable[[Any], None]) -> NoReturn:
         raise _RecordEndsError(f"the record ends while the run waits on pause {token}")
@@ -472,8 +472,8 @@ class _NoPauses:
 _NO_PAUSES: Final = cast("PauseCoordinator", _NoPauses())
 
 
-class _StillClock:
-    """The time of a replay: that of the recorded step. Nothing in it ever comes due."""
+class _RecordedClock:
+    """The clock of a replay: it shows the time of the recorded step, and fires no timer."""
 
     def __init__(self, at: datetime) -> None:
         self._at = at

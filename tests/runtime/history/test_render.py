@@ -19,7 +19,7 @@ from harborage.planner import (
 )
 from harborage.runtime.dispatch.dispatch import Approval
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome
-from harborage.runtime.history import history_of, told
+from harborage.runtime.history import build_history, render_history
 from harborage.runtime.pauses import PauseDecision
 from harborage.runtime.steering.arrivals import Arrivals, Woken
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
@@ -32,7 +32,7 @@ DONE = Finish(FinishReason.GOAL, "ok")
 
 def lines(writing: Any, **options: Any) -> list[str]:
     """What is told of a record, without its head and its sums."""
-    return told(history_of(writing.record), **options)[2:-1]
+    return render_history(build_history(writing.record), **options)[2:-1]
 
 
 def test_a_whole_run(writing: Any) -> None:
@@ -40,7 +40,7 @@ def test_a_whole_run(writing: Any) -> None:
     record = writing("count").done("2", "plan", Planned(decision=ADD, preamble="let me see", latency_ms=7))
     record.begun("3", "tool.add", ADD).done("3", "tool.add", ToolOutcome(OutcomeStatus.DONE, {"b": 2, "a": 1}))
     record.done("5", "plan", Planned(decision=DONE)).ended(DONE)
-    assert told(history_of(record.record)) == [
+    assert render_history(build_history(record.record)) == [
         "run run-1  count",
         "  2026-01-01 00:00:00 UTC, 5.0 s: finished (goal)",
         '  1 add({"a":1})  (7 ms)',
@@ -113,7 +113,7 @@ def test_children_and_what_else_a_step_brought(writing: Any) -> None:
 
 def test_controls_and_pauses_stand_where_they_happened(writing: Any) -> None:
     """Before the step that they came before, at the end if none came after."""
-    who = history_of(writing().record).who
+    who = build_history(writing().record).who
     say = ControlEvent(ControlType.USER_MESSAGE, who, Scope.ADMIN, "t", {"message": "hi"})
     pause = ControlEvent(ControlType.PAUSE, who, Scope.ADMIN, "t")
     record = writing().done("2", "plan", Planned(decision=ADD)).arrived("3", Arrivals(controls=(say, pause)))
@@ -134,15 +134,18 @@ def test_controls_and_pauses_stand_where_they_happened(writing: Any) -> None:
 def test_a_fork_and_a_rehearsal_say_what_they_are(writing: Any) -> None:
     """So that nobody takes them for the run they came from."""
     fork = writing(forked_from="run-0", forked_at=3, is_rehearsal=True)
-    assert told(history_of(fork.record))[1] == "  a fork of run-0 at step 3, without effects"
-    assert told(history_of(writing(is_rehearsal=True).record))[1] == "  a rehearsal: nothing that has effects is done"
+    assert render_history(build_history(fork.record))[1] == "  a fork of run-0 at step 3, without effects"
+    assert (
+        render_history(build_history(writing(is_rehearsal=True).record))[1]
+        == "  a rehearsal: nothing that has effects is done"
+    )
 
 
 def test_how_it_stands(writing: Any) -> None:
     """Failed with what, or not over yet."""
-    failed = told(history_of(writing().ended(error="E", message="m").record))
+    failed = render_history(build_history(writing().ended(error="E", message="m").record))
     assert failed[1].endswith("failed: E: m")
-    assert told(history_of(writing().record))[1].endswith("has not ended")
+    assert render_history(build_history(writing().record))[1].endswith("has not ended")
 
 
 def test_long_values_are_cut_after_they_were_cleaned(writing: Any) -> None:

@@ -47,41 +47,41 @@ from harborage.runtime.journal import (
 from harborage.runtime.steering.arrivals import Arrivals, Woken
 from harborage.runtime.steering.state import OpenPause, Planned, Steered
 
-__all__ = ["history_of"]
+__all__ = ["build_history"]
 
 _TOOL: Final = "tool."
 _APPROVE: Final = "approve."
 _ABANDONED: Final = "abandoned"
 
 
-def history_of(record: Sequence[bytes]) -> RunHistory:
-    """The history that a record tells, as far as it goes; `record` is what `Run.history()` gives.
+def build_history(record: Sequence[bytes]) -> RunHistory:
+    """Return the history of a run, as far as it is recorded; `record` is the result of `Run.history()`.
 
     Raises:
         JournalCorruptError: an entry cannot be read; the text names it.
     """
     opened = open_record(record)
-    fold = _Fold(opened.run_id)
+    builder = _HistoryBuilder(opened.run_id)
     for index, entry in enumerate(opened.entries):
-        fold.take(entry, index)
+        builder.add(entry, index)
     last, began = opened.entries[-1].at, opened.entries[0].at
-    steps = tuple(step.told() for step in fold.steps)
+    steps = tuple(step.build() for step in builder.steps)
     return RunHistory(
         run_id=opened.run_id,
         who=opened.request.who,
         goal=opened.request.goal,
         request=opened.request,
         started_at=began,
-        ended_at=last if fold.ended is not None else None,
+        ended_at=last if builder.ended is not None else None,
         seconds=(last - began).total_seconds(),
-        finish=fold.finish,
-        error="" if fold.ended is None else fold.ended.error,
-        message="" if fold.ended is None else fold.ended.message,
+        finish=builder.finish,
+        error="" if builder.ended is None else builder.ended.error,
+        message="" if builder.ended is None else builder.ended.message,
         steps=steps,
-        controls=tuple(fold.controls),
-        pauses=tuple(fold.pauses),
-        background=tuple(fold.background),
-        patches=tuple(fold.patches),
+        controls=tuple(builder.controls),
+        pauses=tuple(builder.pauses),
+        background=tuple(builder.background),
+        patches=tuple(builder.patches),
         totals=_totals(steps),
         entries=len(opened.entries),
     )
@@ -96,7 +96,7 @@ class _Step(msgspec.Struct, kw_only=True):
     observation: Any = None
     ended_at: datetime | None = None
 
-    def told(self) -> StepTaken:
+    def build(self) -> StepTaken:
         ordered = sorted(self.calls.values(), key=lambda call: (call.branch or 0, call.position))
         return replace(
             self.step,
@@ -107,8 +107,8 @@ class _Step(msgspec.Struct, kw_only=True):
         )
 
 
-class _Fold:
-    """What is known after the entries so far."""
+class _HistoryBuilder:
+    """The history as far as its entries have been added."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
@@ -124,8 +124,8 @@ class _Fold:
         self.ended: Ended | None = None
         self.finish: Finish | None = None
 
-    def take(self, entry: Entry, index: int) -> None:
-        """Take in the next entry."""
+    def add(self, entry: Entry, index: int) -> None:
+        """Add the next entry."""
         self._where = f"run {self._run_id}, entry {index}"
         match entry:
             case Done(name="plan") | Failed(name="plan") | Cut(name="plan"):

@@ -1,6 +1,6 @@
-"""A run's history in words, one line a thing: for a terminal, a log, or the diff of two runs. Pure.
+"""A run's history as text, in lines: for a terminal, a log, or the diff of two runs. Pure.
 
-Values are cut short, not cleaned: whoever shows them to others gives `clean`, which sees each before it is cut.
+Values are shortened, not redacted: callers who show them to others pass `clean`, which gets each value first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from harborage.planner import (
 )
 from harborage.runtime.history.model import CallMade, CallStatus, ControlTaken, PauseTaken, RunHistory, StepTaken
 
-__all__ = ["Clean", "step_lines", "told"]
+__all__ = ["Clean", "render_history", "render_step"]
 
 Clean = Callable[[Any], Any]
 
@@ -40,108 +40,115 @@ _MARKS: Final = {
 }
 
 
-def told(history: RunHistory, *, clean: Clean = lambda value: value) -> list[str]:
-    """The run from its goal to its end, one line a thing."""
-    lines = [f"run {history.run_id}  {_short(history.goal, clean)}", *_origin(history), f"  {_ending(history, clean)}"]
+def render_history(history: RunHistory, *, clean: Clean = lambda value: value) -> list[str]:
+    """Return the lines of a run, from its goal to its end."""
+    lines = [
+        f"run {history.run_id}  {_shorten(history.goal, clean)}",
+        *_render_origin(history),
+        f"  {_render_end(history, clean)}",
+    ]
     asides: list[ControlTaken | PauseTaken] = sorted([*history.controls, *history.pauses], key=_at)
     for step in history.steps:
         while asides and _at(asides[0]) <= step.decided_at and _precedes(asides[0], step):
-            lines += _aside(asides.pop(0), clean)
-        lines += step_lines(step, clean=clean)
+            lines += _render_aside(asides.pop(0), clean)
+        lines += render_step(step, clean=clean)
     for aside in asides:
-        lines += _aside(aside, clean)
-    return [*lines, f"  {_totals(history)}"]
+        lines += _render_aside(aside, clean)
+    return [*lines, f"  {_render_totals(history)}"]
 
 
-def step_lines(step: StepTaken, *, clean: Clean = lambda value: value, is_timed: bool = True) -> list[str]:
-    """One step: what was decided, what was said with it, and what came of it."""
+def render_step(step: StepTaken, *, clean: Clean = lambda value: value, is_timed: bool = True) -> list[str]:
+    """Return the lines of one step: the decision, the text beside it, and the observations."""
     took = f"  ({step.latency_ms} ms)" if is_timed and step.latency_ms else ""
-    lines = [f"{step.number:>3} {_decision(step, clean)}{took}"]
+    lines = [f"{step.number:>3} {_render_decision(step, clean)}{took}"]
     if step.preamble and not isinstance(step.decision, Finish):
-        lines.append(f"    “ {_short(step.preamble, clean)}")
+        lines.append(f"    “ {_shorten(step.preamble, clean)}")
     if step.was_summarised:
         lines.append("    (earlier steps were summarised before it)")
     is_lone = isinstance(step.decision, CallTool)
     for call in step.calls:
-        lines += [] if is_lone else [f"    ▸ {_written(call, clean)}{_took(call, is_timed)}"]
-        lines.append(f"    {'' if is_lone else '  '}{_outcome(call, clean)}{_took(call, is_timed) if is_lone else ''}")
+        outcome, duration = _render_outcome(call, clean), _render_duration(call, is_timed)
+        if is_lone:
+            lines.append(f"    {outcome}{duration}")
+        else:
+            lines += [f"    ▸ {_render_call(call, clean)}{duration}", f"      {outcome}"]
     for child in step.children:
-        wanted = _short(child.spec.description or child.spec.query, clean)
+        wanted = _shorten(child.spec.description or child.spec.query, clean)
         what = f"✗ {child.error}" if child.error else f"◆ {child.kind} task {child.task_id}: {wanted}"
         lines.append(f"    {what}")
     if step.observation is not None:
-        lines.append(f"    → {_short(step.observation, clean)}")
+        lines.append(f"    → {_shorten(step.observation, clean)}")
     return lines
 
 
-def _decision(step: StepTaken, clean: Clean) -> str:
+def _render_decision(step: StepTaken, clean: Clean) -> str:
     if step.error:
-        return f"✗ the planner failed: {_short(step.error, clean)}"
+        return f"✗ the planner failed: {_shorten(step.error, clean)}"
     if step.cut:
         return f"– the planner was cut short: {step.cut}"
     decision: Decision | None = step.decision
     match decision:
         case CallTool():
             args = decision.args.decode("utf-8", "replace")
-            return _written(step.calls[0] if step.calls else CallMade(tool=decision.tool, args=args), clean)
+            return _render_call(step.calls[0] if step.calls else CallMade(tool=decision.tool, args=args), clean)
         case CallParallel():
-            return f"{len(decision.branches)} calls side by side{_join(decision)}"
+            return f"{len(decision.branches)} calls side by side{_render_join(decision)}"
         case SpawnTask():
             return f"spawn a {decision.kind} task"
         case AwaitTask():
             return f"await task {decision.task_id}"
         case RequestPause():
-            payload = f": {_short(decision.payload, clean)}" if decision.payload else ""
+            payload = f": {_shorten(decision.payload, clean)}" if decision.payload else ""
             return f"pause ({decision.reason}){payload}"
         case Finish():
-            return f"finish ({decision.reason}): {_short(decision.payload, clean)}"
+            return f"finish ({decision.reason}): {_shorten(decision.payload, clean)}"
         case None:
             return "nothing on record"
         case _ as unreachable:
             assert_never(unreachable)
 
 
-def _join(decision: CallParallel) -> str:
+def _render_join(decision: CallParallel) -> str:
     join = decision.join
     return "" if join is None or join.kind is JoinKind.ALL else f", joined by {join.kind}"
 
 
-def _written(call: CallMade, clean: Clean) -> str:
-    approved = "  approved" if _was_let_through(call) else ""
-    return f"{call.tool}({_short(_parsed(call.args), clean)}){approved}"
+def _render_call(call: CallMade, clean: Clean) -> str:
+    approved = "  approved" if _was_approved(call) else ""
+    return f"{call.tool}({_shorten(_parse(call.args), clean)}){approved}"
 
 
-def _took(call: CallMade, is_timed: bool) -> str:
+def _render_duration(call: CallMade, is_timed: bool) -> str:
     if not is_timed or call.begun_at is None or call.ended_at is None:
         return ""
     return f"  ({round((call.ended_at - call.begun_at).total_seconds() * 1000)} ms)"
 
 
-def _outcome(call: CallMade, clean: Clean) -> str:
+def _render_outcome(call: CallMade, clean: Clean) -> str:
     mark = _MARKS[call.status]
     match call.status:
         case CallStatus.DONE:
             seen = call.observation if call.seen is msgspec.UNSET else call.seen
-            return f"{mark} {_short(seen, clean)}"
+            return f"{mark} {_shorten(seen, clean)}"
         case CallStatus.OPEN:
             return f"{mark} no outcome on record"
         case _:
-            return f"{mark} {call.status}{f': {_short(call.error, clean)}' if call.error else ''}"
+            return f"{mark} {call.status}{f': {_shorten(call.error, clean)}' if call.error else ''}"
 
 
-def _was_let_through(call: CallMade) -> bool:
+def _was_approved(call: CallMade) -> bool:
     return call.approval_asked and not call.refusal and call.begun_at is not None
 
 
-def _aside(aside: ControlTaken | PauseTaken, clean: Clean) -> list[str]:
+def _render_aside(aside: ControlTaken | PauseTaken, clean: Clean) -> list[str]:
     match aside:
         case ControlTaken():
-            payload = f" {_short(aside.payload, clean)}" if aside.payload else ""
+            payload = f" {_shorten(aside.payload, clean)}" if aside.payload else ""
             failed = f"  not applied: {aside.error}" if aside.error else ""
             return [f"  ⇒ {aside.type}{payload}{failed}"]
         case PauseTaken():
-            asked = f" {_short(aside.payload, clean)}" if aside.payload and aside.by == "steering" else ""
-            answer = f" {_short(aside.answer, clean)}" if aside.answer else ""
+            asked = f" {_shorten(aside.payload, clean)}" if aside.payload and aside.by == "steering" else ""
+            answer = f" {_shorten(aside.answer, clean)}" if aside.answer else ""
             settled = f"{aside.decision}{answer}" if aside.decision else "open"
             return [f"  ‖ paused by the {aside.by} ({aside.reason}){asked}: {settled}"]
 
@@ -154,7 +161,7 @@ def _precedes(aside: ControlTaken | PauseTaken, step: StepTaken) -> bool:
     return not isinstance(aside, ControlTaken) or aside.before_step <= step.number
 
 
-def _origin(history: RunHistory) -> list[str]:
+def _render_origin(history: RunHistory) -> list[str]:
     request = history.request
     if not request.forked_from:
         return ["  a rehearsal: nothing that has effects is done"] if request.is_rehearsal else []
@@ -162,16 +169,16 @@ def _origin(history: RunHistory) -> list[str]:
     return [f"  a fork of {request.forked_from} at step {request.forked_at}{how}"]
 
 
-def _ending(history: RunHistory, clean: Clean) -> str:
+def _render_end(history: RunHistory, clean: Clean) -> str:
     began = f"{history.started_at:%Y-%m-%d %H:%M:%S} UTC, {history.seconds:.1f} s"
     if history.finish is not None:
         return f"{began}: finished ({history.finish.reason})"
     if history.has_ended:
-        return f"{began}: failed: {_short(f'{history.error}: {history.message}', clean)}"
+        return f"{began}: failed: {_shorten(f'{history.error}: {history.message}', clean)}"
     return f"{began}: has not ended"
 
 
-def _totals(history: RunHistory) -> str:
+def _render_totals(history: RunHistory) -> str:
     totals = history.totals
     parts = [f"{totals.steps} steps", f"{totals.tool_calls} tool calls"]
     if totals.model_calls:
@@ -181,14 +188,14 @@ def _totals(history: RunHistory) -> str:
     return " · ".join(parts)
 
 
-def _parsed(args: str) -> Any:
+def _parse(args: str) -> Any:
     try:
         return codec.decode(args)
     except msgspec.DecodeError:
         return args
 
 
-def _short(value: Any, clean: Clean) -> str:
+def _shorten(value: Any, clean: Clean) -> str:
     shown = clean(value)
     text = shown if isinstance(shown, str) else "" if shown is None else codec.encode_text(codec.to_plain(shown))
     line = " ".join(text[: _LONGEST * 4].split())

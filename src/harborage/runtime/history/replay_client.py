@@ -1,4 +1,4 @@
-"""The model of a replay: it answers each step from what the step heard when it was recorded, and reaches nobody."""
+"""The model client of a replay: it answers each step from the recorded calls of that step, without a network."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from harborage.llm import AnswerBuilder, CompleteRequest, CompleteResponse
 from harborage.runtime.exchanges import Exchange, Prompt, error_of, prompt_of, response_of, slim
 from harborage.runtime.history.differences import Difference, DifferenceKind, prompt_diff
 
-__all__ = ["Heard", "NotRecordedError", "Served"]
+__all__ = ["NotRecordedError", "RecordedCall", "ReplayClient"]
 
 _OFF: Final = "the record holds no answers of a model: it was made with records_model=False, or before there was any"
 
 
 class NotRecordedError(HarborageError):
-    """The model is asked something that was not recorded."""
+    """The planner makes a model call that was not recorded."""
 
 
-class Heard(NamedTuple):
+class RecordedCall(NamedTuple):
     """One recorded call of the model, with its prompt whole."""
 
     prompt: Prompt
     exchange: Exchange
 
 
-class Served:
-    """A client for one replay. `difference` is the first request that the record has no answer to."""
+class ReplayClient:
+    """The client of one replay. `difference` is the first request without a recorded answer."""
 
     def __init__(self, *, is_any_recorded: bool, clean: Callable[[Any], Any] | None = None) -> None:
         self._is_any_recorded = is_any_recorded
         self._clean = clean
         self._step = 0
-        self._heard: list[Heard] = []
+        self._calls: list[RecordedCall] = []
         self.difference: Difference | None = None
 
-    def begin(self, step: int, heard: Sequence[Heard]) -> None:
-        """Answer from now on what this step asks."""
+    def begin(self, step: int, calls: Sequence[RecordedCall]) -> None:
+        """Answer the calls of this step from now on."""
         self._step = step
-        self._heard = list(heard)
+        self._calls = list(calls)
 
     @property
-    def unasked(self) -> list[Heard]:
-        """What the step has not asked for yet."""
-        return list(self._heard)
+    def unasked(self) -> list[RecordedCall]:
+        """The recorded calls that the step has not made yet."""
+        return list(self._calls)
 
     async def complete(self, request: CompleteRequest) -> CompleteResponse:
-        """What was answered when this was recorded.
+        """Return the recorded answer to this request.
 
         Raises:
-            NotRecordedError: it was not recorded.
-            LLMError: what the recorded call failed with.
+            NotRecordedError: the request was not recorded.
+            LLMError: the recorded error of the call.
         """
         asked = slim(prompt_of(request))
         found = self._find(asked)
@@ -61,7 +61,7 @@ class Served:
             found = self._find(asked)
         if found is None:
             raise self._differs(asked)
-        self._heard.remove(found)
+        self._calls.remove(found)
         exchange = found.exchange
         if exchange.failure is not None:
             raise error_of(exchange.failure)
@@ -72,15 +72,15 @@ class Served:
             building.content(exchange.answer.content)
         return response_of(exchange.answer)
 
-    def _find(self, asked: Prompt) -> Heard | None:
-        return next((one for one in self._heard if _are_same(one.prompt, asked)), None)
+    def _find(self, asked: Prompt) -> RecordedCall | None:
+        return next((one for one in self._calls if _are_same(one.prompt, asked)), None)
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
     def _differs(self, asked: Prompt) -> NotRecordedError:
-        if self._heard:
-            diff = prompt_diff(self._heard[0].prompt, asked)
+        if self._calls:
+            diff = prompt_diff(self._calls[0].prompt, asked)
             return self._miss(DifferenceKind.PROMPT, "the model is asked something else than was recorded", diff)
         what = "the model is asked once more than was recorded" if self._is_any_recorded else _OFF
         return self._miss(DifferenceKind.MODEL, what)
@@ -92,5 +92,5 @@ class Served:
 
 
 def _are_same(recorded: Prompt, asked: Prompt) -> bool:
-    # A schema that was made of tuples comes back from the record with lists; in JSON they are the same.
+    # A schema made of tuples is recorded with lists; in JSON they are equal.
     return recorded == asked or codec.encode(recorded) == codec.encode(asked)

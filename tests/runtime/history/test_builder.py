@@ -28,7 +28,7 @@ from harborage.runtime.dispatch.dispatch import Approval
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome
 from harborage.runtime.durable import RunRequest
 from harborage.runtime.exchanges import Asked, Exchange, answered, failure_of
-from harborage.runtime.history import CallStatus, history_of
+from harborage.runtime.history import CallStatus, build_history
 from harborage.runtime.journal import JournalCorruptError, raw
 from harborage.runtime.pauses import PauseDecision
 from harborage.runtime.steering.arrivals import Arrivals, Woken
@@ -59,7 +59,7 @@ def after(seconds: float) -> datetime:
 def test_a_run_from_its_beginning_to_its_end(writing: Any) -> None:
     """What was asked for, when, how it ended, how long it took."""
     record = writing("count", max_steps=5).done("1", "task.begin", True).done("3", "plan", planned(DONE))
-    history = history_of(record.done("4", "task.end", None).ended(DONE).record)
+    history = build_history(record.done("4", "task.end", None).ended(DONE).record)
     assert (history.run_id, history.goal, history.request.max_steps) == ("run-1", "count", 5)
     assert (history.started_at, history.ended_at, history.seconds) == (T0, after(4), 4.0)
     assert (history.finish, history.error, history.has_ended) == (DONE, "", True)
@@ -69,7 +69,7 @@ def test_a_run_from_its_beginning_to_its_end(writing: Any) -> None:
 
 def test_a_run_that_goes_on_has_no_end(writing: Any) -> None:
     """Its time is that of the last thing on record."""
-    history = history_of(writing().done("1", "task.begin", True).record)
+    history = build_history(writing().done("1", "task.begin", True).record)
     assert (history.ended_at, history.finish, history.seconds, history.steps) == (None, None, 1.0, ())
     assert not history.has_ended
 
@@ -77,7 +77,7 @@ def test_a_run_that_goes_on_has_no_end(writing: Any) -> None:
 def test_a_run_that_failed_says_with_what(writing: Any) -> None:
     """The error's class and text."""
     record = writing().failed("2", "plan", "PlannerStepError", "lost").done("3", "task.fail", None)
-    history = history_of(record.ended(error="PlannerStepError", message="lost").record)
+    history = build_history(record.ended(error="PlannerStepError", message="lost").record)
     assert (history.error, history.message, history.finish) == ("PlannerStepError", "lost", None)
     (step,) = history.steps
     assert (step.error, step.decision) == ("PlannerStepError: lost", None)
@@ -98,7 +98,7 @@ def test_a_step_with_a_call(writing: Any) -> None:
         ),
     )
     record.begun("3", "tool.add", ADD).done("3", "tool.add", ToolOutcome(OutcomeStatus.DONE, {"big": 1}, "small"))
-    (step,) = history_of(record.record).steps
+    (step,) = build_history(record.record).steps
     assert (step.number, step.decision, step.reasoning, step.preamble, step.latency_ms) == (
         1,
         ADD,
@@ -119,17 +119,17 @@ def test_a_call_that_brought_nothing(writing: Any, status: OutcomeStatus) -> Non
     """Each way in which a call can end otherwise is told with its reason."""
     record = writing().done("2", "plan", planned(ADD)).begun("3", "tool.add", ADD)
     record.done("3", "tool.add", ToolOutcome(status, {"error": "no"}))
-    (call,) = history_of(record.record).steps[0].calls
+    (call,) = build_history(record.record).steps[0].calls
     assert (str(call.status), call.error) == (str(status), "no")
 
 
 def test_calls_without_an_outcome(writing: Any) -> None:
     """Begun and not heard of again, cut short, crashed."""
     record = writing().done("2", "plan", planned(ADD)).begun("3", "tool.add", ADD)
-    assert history_of(record.record).steps[0].calls[0].status is CallStatus.OPEN
-    cut = history_of(writing().done("2", "plan", planned(ADD)).cut("3", "tool.add", "hard_cancel").record)
+    assert build_history(record.record).steps[0].calls[0].status is CallStatus.OPEN
+    cut = build_history(writing().done("2", "plan", planned(ADD)).cut("3", "tool.add", "hard_cancel").record)
     assert (cut.steps[0].calls[0].status, cut.steps[0].calls[0].error) == (CallStatus.CUT, "cut short: hard_cancel")
-    crashed = history_of(record.failed("3", "tool.add", "StepCrashedError", "gone").record).steps[0].calls[0]
+    crashed = build_history(record.failed("3", "tool.add", "StepCrashedError", "gone").record).steps[0].calls[0]
     assert (crashed.status, crashed.error) == (CallStatus.FAILED, "StepCrashedError: gone")
 
 
@@ -138,7 +138,7 @@ def test_an_approved_call_is_one_call(writing: Any) -> None:
     edited = CallTool("add", b'{"a":2}', "id-1")
     record = writing().done("2", "plan", planned(ADD)).done("3", "approve.add", Approval(args=b'{"a":2}'))
     record.begun("4", "tool.add", edited).done("4", "tool.add", ToolOutcome(OutcomeStatus.DONE, 3))
-    (call,) = history_of(record.record).steps[0].calls
+    (call,) = build_history(record.record).steps[0].calls
     assert (call.approval_asked, call.refusal, call.args, call.status) == (True, "", '{"a":2}', CallStatus.DONE)
 
 
@@ -146,14 +146,14 @@ def test_a_refused_call_was_never_made(writing: Any) -> None:
     """The gate's reason is there, a beginning is not; an approval that was cut short or failed is the call's end."""
     begun = writing().done("2", "plan", planned(ADD))
     (call,) = (
-        history_of([*begun.record, *writing().done("3", "approve.add", Approval(refusal="no")).record[1:]])
+        build_history([*begun.record, *writing().done("3", "approve.add", Approval(refusal="no")).record[1:]])
         .steps[0]
         .calls
     )
     assert (call.status, call.refusal, call.begun_at) == (CallStatus.REJECTED, "no", None)
-    (call,) = history_of([*begun.record, *writing().cut("3", "approve.add", "deadline").record[1:]]).steps[0].calls
+    (call,) = build_history([*begun.record, *writing().cut("3", "approve.add", "deadline").record[1:]]).steps[0].calls
     assert (call.status, call.approval_asked) == (CallStatus.CUT, True)
-    (call,) = history_of([*begun.record, *writing().failed("3", "approve.add", "E", "m").record[1:]]).steps[0].calls
+    (call,) = build_history([*begun.record, *writing().failed("3", "approve.add", "E", "m").record[1:]]).steps[0].calls
     assert call.status is CallStatus.FAILED
 
 
@@ -167,7 +167,7 @@ def test_branches_stand_in_their_order(writing: Any) -> None:
     record.done("3.1.1", "tool.b", ToolOutcome(OutcomeStatus.DONE, 1))
     record.joined("3", "cancelled", "done", "cancelled", "done").done("5", "plan", planned(DONE))
     record.done("3.3.1", "tool.d", ToolOutcome(OutcomeStatus.DONE, 2))
-    first, second = history_of(record.record).steps
+    first, second = build_history(record.record).steps
     assert [(call.branch, call.tool, call.status) for call in first.calls] == [
         (0, "add", CallStatus.CANCELLED),
         (1, "b", CallStatus.DONE),
@@ -180,9 +180,9 @@ def test_branches_stand_in_their_order(writing: Any) -> None:
 def test_a_parallel_call_that_was_refused_as_a_whole(writing: Any) -> None:
     """What the check said is what the step brought."""
     record = writing().done("2", "plan", planned(CallParallel((ADD,)))).done("3", "parallel.check", "branch 0: no")
-    assert history_of(record.record).steps[0].observation == {"error": "branch 0: no"}
+    assert build_history(record.record).steps[0].observation == {"error": "branch 0: no"}
     passed = writing().done("2", "plan", planned(CallParallel((ADD,)))).done("3", "parallel.check", "")
-    assert history_of(passed.record).steps[0].observation is None
+    assert build_history(passed.record).steps[0].observation is None
 
 
 def test_children_and_how_they_ended(writing: Any) -> None:
@@ -193,7 +193,7 @@ def test_children_and_how_they_ended(writing: Any) -> None:
     record.done("5", "plan", planned(AwaitTask("child"))).done("6", "task.await", {"status": "complete", "result": 1})
     record.done("8", "plan", planned(spawn)).done("9", "task.spawn", {"error": "too deep"})
     record.done("11", "plan", planned(AwaitTask("child"))).cut("12", "task.await", "soft_cancel")
-    history = history_of(record.record)
+    history = build_history(record.record)
     assert [(child.task_id, child.kind, child.spec.query, child.error) for child in history.children] == [
         ("child", "background", "q", ""),
         ("", "", "q", "too deep"),
@@ -206,13 +206,13 @@ def test_a_dispatched_decision(writing: Any) -> None:
     """An embedder's executor carries whole decisions out; what it brought is there, or what it failed with."""
     record = writing().done("2", "plan", planned(ADD)).done("3", "dispatch", [{"x": 1}, "short", True])
     record.done("5", "plan", planned(ADD)).failed("6", "dispatch", "E", "m")
-    first, second = history_of(record.record).steps
+    first, second = build_history(record.record).steps
     assert (first.observation, second.observation) == ({"x": 1}, {"error": "E: m"})
 
 
 def test_a_planner_that_was_cut_short(writing: Any) -> None:
     """There is a step, and no decision."""
-    (step,) = history_of(writing().cut("2", "plan", "deadline").record).steps
+    (step,) = build_history(writing().cut("2", "plan", "deadline").record).steps
     assert (step.cut, step.decision) == ("deadline", None)
 
 
@@ -220,7 +220,7 @@ def test_a_pause_that_the_planner_asked_for(writing: Any) -> None:
     """Why, until when, and how it was settled; a wake-up for a control settles nothing."""
     record = writing().done("2", "plan", planned(ASK))
     record.done("3", "pause.request", OpenPause("token", PauseReason.AWAIT_INPUT, after(60)))
-    (pause,) = history_of(record.record).pauses
+    (pause,) = build_history(record.record).pauses
     assert (pause.token, pause.by, pause.payload, pause.deadline, pause.decision) == (
         "token",
         "planner",
@@ -229,7 +229,7 @@ def test_a_pause_that_the_planner_asked_for(writing: Any) -> None:
         "",
     )
     record.waited("5", Woken(at=after(4))).waited("7", Woken(PauseDecision.APPROVE, {"n": 1}, after(5)))
-    (pause,) = history_of(record.record).pauses
+    (pause,) = build_history(record.record).pauses
     assert (pause.decision, pause.answer, pause.settled_at) == ("approve", {"n": 1}, after(5))
 
 
@@ -238,7 +238,7 @@ def test_a_pause_that_was_given_up(writing: Any) -> None:
     record = (
         writing().done("2", "plan", planned(ASK)).done("3", "pause.request", OpenPause("t", PauseReason.AWAIT_INPUT))
     )
-    (pause,) = history_of(record.done("5", "pause.abandon", None).record).pauses
+    (pause,) = build_history(record.done("5", "pause.abandon", None).record).pauses
     assert (pause.decision, pause.settled_at) == ("abandoned", after(3))
 
 
@@ -252,7 +252,7 @@ def test_controls_and_what_they_did(writing: Any) -> None:
     record.arrived("4", Arrivals(controls=(resume,)))
     settled = Steered(control=resume, settled=PauseDecision.RESUME, settled_token="token", settled_payload={"go": 1})
     record.done("5", "steer", [settled]).done("7", "plan", planned(DONE)).arrived("8", Arrivals(controls=(pause,)))
-    history = history_of(record.record)
+    history = build_history(record.record)
     assert [(one.type, one.before_step, one.error) for one in history.controls] == [
         (ControlType.PAUSE, 1, ""),
         (ControlType.APPROVE, 1, "pause_not_found"),
@@ -276,7 +276,7 @@ def test_controls_and_what_they_did(writing: Any) -> None:
 def test_background_results_and_code_changes(writing: Any) -> None:
     """What came from tasks that nobody waited for, and which changes the run took."""
     ended = BackgroundResult(group_id="g", status="completed", resolved_at=T0)
-    history = history_of(writing().arrived("1", Arrivals(background=(ended,))).patched("new-prompt").record)
+    history = build_history(writing().arrived("1", Arrivals(background=(ended,))).patched("new-prompt").record)
     assert (history.background, history.patches) == ((ended,), ("new-prompt",))
 
 
@@ -287,7 +287,7 @@ def test_what_the_model_was_asked_and_cost(writing: Any) -> None:
     record = writing().done("2", "plan", planned(ADD, heard=msgspec.Raw(codec.encode(heard))))
     euros = Exchange(Asked(1), answered(CompleteResponse(cost=Cost(total_cost=1.5, currency="EUR"))))
     record.failed("5", "plan", "E", "m", notes=raw([euros]))
-    history = history_of(record.record)
+    history = build_history(record.record)
     asked = history.steps[0].asked
     assert [(one.messages, one.failure and one.failure.kind) for one in asked] == [(4, None), (6, "RateLimitedError")]
     totals = history.totals
@@ -300,7 +300,7 @@ def test_a_run_that_began_anew(writing: Any) -> None:
     record = writing().done("2", "plan", planned(ADD)).begun("3", "tool.add", ADD)
     record.rolled(RunRequest(who=WHO, goal="on")).done("1~2", "plan", planned(ADD)).begun("1~3", "tool.add", ADD)
     record.done("1~3", "tool.add", ToolOutcome(OutcomeStatus.DONE, 1)).done("1~5", "plan", planned(DONE))
-    steps = history_of(record.record).steps
+    steps = build_history(record.record).steps
     assert [(step.number, step.history, len(step.calls)) for step in steps] == [(1, 0, 1), (2, 1, 1), (3, 1, 0)]
     assert [step.calls[0].status for step in steps[:2]] == [CallStatus.OPEN, CallStatus.DONE]
 
@@ -308,7 +308,7 @@ def test_a_run_that_began_anew(writing: Any) -> None:
 def test_a_value_of_another_shape_is_named(writing: Any) -> None:
     """A record of other code, or a damaged one, is an error with the place."""
     with pytest.raises(JournalCorruptError, match="run run-1, entry 1: "):
-        history_of(writing().done("2", "plan", {"decision": 1}).record)
+        build_history(writing().done("2", "plan", {"decision": 1}).record)
 
 
 @pytest.mark.anyio
@@ -320,7 +320,7 @@ async def test_a_history_is_json(recorded: Any) -> None:
         return a + b
 
     model = ScriptedLLM([calls_tools(("add", {"a": 1, "b": 2})), says("3")])
-    plain = codec.decode(history_of(await recorded(model=model, tools=[add])).to_json())
+    plain = codec.decode(build_history(await recorded(model=model, tools=[add])).to_json())
     assert plain["steps"][0]["calls"][0]["args"] == '{"a":1,"b":2}'
     assert plain["steps"][0]["calls"][0]["observation"] == 3
     assert plain["finish"]["payload"] == "3"
