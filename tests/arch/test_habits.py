@@ -7,6 +7,7 @@ without an owner, a failure that nobody hears of.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -309,3 +310,29 @@ def test_a_spared_file_is_spared_alone() -> None:
     assert not broken({Path("harborage/concurrency.py"): task}, unowned_tasks, spared=spared)
     assert not broken({Path("harborage/runtime/engines/embedded.py"): task}, unowned_tasks, spared=spared)
     assert broken({Path("harborage/runtime/engines_of_war.py"): task}, unowned_tasks, spared=spared)
+
+
+# Rooms that neither import nor name one another; what is caught is caught by its own room's name.
+SHARED_ERROR_NAMES = {
+    "AdminScopeRequiredError",
+    "IdempotencyConflictError",
+    "InboxFullError",
+    "InvalidRequestError",
+    "NotFoundError",
+    "ScopeMismatchError",
+    "ScriptExhaustedError",
+    "StoreClosedError",
+    "TaskError",
+    "WaitCycleError",
+}
+
+
+def test_an_errors_name_is_its_own(modules: Mapping[Path, ast.Module]) -> None:
+    """Who reads it in a log knows which one it is; no name is added to those that still stand for two."""
+    names = Counter(
+        node.name
+        for tree in modules.values()
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and node.name.endswith("Error") and not node.name.startswith("_")
+    )
+    assert {name for name, count in names.items() if count > 1} == SHARED_ERROR_NAMES

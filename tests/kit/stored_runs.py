@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from harborage.runtime.engines.histories import request_of
+from harborage.runtime.engines.reader import RunReader
 from harborage.store import Change, Commit, Guard, Lease, NewRun, RunQuery
 
 if TYPE_CHECKING:
@@ -55,3 +57,12 @@ def rewrite(store: MemoryStore, run_id: str, entries: Sequence[bytes]) -> None:
 
 PARKED = Change(release=True)
 """How a worker gives a run back that waits, and that nothing has woken since."""
+
+
+async def goal_of(store: Store, run_id: str) -> str:
+    """The whole goal that a run was started with; its row has only as much of it as lists show.
+
+    Raises:
+        EntryDamagedError, JournalCorruptError: its record is damaged, or not there.
+    """
+    return request_of(run_id, await RunReader(store).entries(run_id)).goal

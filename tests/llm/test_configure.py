@@ -12,7 +12,7 @@ from harborage.llm import (
     ConfigSnapshot,
     CorrectionsProfile,
     CostOverrides,
-    InvalidConfigError,
+    LLMConfigError,
     ModelProfile,
     OutputMode,
     ReasoningRouting,
@@ -178,5 +178,5 @@ def test_settings_that_make_sense(good: ConfigSnapshot) -> None:
 )
 def test_a_setting_that_makes_no_sense_is_named(bad: ConfigSnapshot, text: str) -> None:
     """The error says which it is, what it holds and what it may hold."""
-    with pytest.raises(InvalidConfigError, match=text):
+    with pytest.raises(LLMConfigError, match=text):
         check_settings(complete_settings(bad))

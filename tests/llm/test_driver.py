@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from harborage.errors import MissingExtraError
-from harborage.llm import ConfigSnapshot, ConnectionFailedError, Deps, InvalidConfigError, ProviderTimeoutError
+from harborage.llm import ConfigSnapshot, ConnectionFailedError, Deps, LLMConfigError, ProviderTimeoutError
 from harborage.llm.driver import import_sdk, transport_error
 from harborage.llm.pydantic_ai import make
 from harborage.llm.request_parts import decode_arguments, safe_id
@@ -40,7 +40,7 @@ def test_a_library_that_the_bridge_lacks_is_a_setting():
     """pydantic-ai says itself which of its parts a provider needs, and the error repeats that."""
     driver = make(ConfigSnapshot(model="test"), Deps(artifacts=None, bus=None))
     translated = driver._translate_error(ImportError("Please install `boto3`"), "bedrock:x")
-    assert isinstance(translated, InvalidConfigError)
+    assert isinstance(translated, LLMConfigError)
     assert "boto3" in str(translated)
 
 

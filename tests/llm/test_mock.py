@@ -21,7 +21,7 @@ from harborage.llm import (
     Deps,
     IdentityMissingError,
     ImagePart,
-    InvalidConfigError,
+    LLMConfigError,
     Role,
     TextPart,
 )
@@ -179,5 +179,5 @@ async def test_options_come_from_the_configuration() -> None:
 )
 def test_an_option_that_is_none_is_refused(extra: dict, text: str) -> None:
     """Unknown names and wrong types are refused when the mock is opened."""
-    with pytest.raises(InvalidConfigError, match=text):
+    with pytest.raises(LLMConfigError, match=text):
         make(ConfigSnapshot(extra=extra), deps())

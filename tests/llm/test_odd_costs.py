@@ -18,7 +18,7 @@ from harborage.llm.chain.accounting import Accounted
 from harborage.llm.chain.metering import Metered
 from harborage.llm.config import Deps
 from harborage.llm.configure import check_settings, complete_settings
-from harborage.llm.errors import InvalidConfigError
+from harborage.llm.errors import LLMConfigError
 from harborage.llm.prices import in_dollars
 from harborage.llm.profile import CostOverrides, ModelProfile
 from tests.kit.tables import each_row
@@ -159,5 +159,5 @@ async def test_an_operators_price_is_a_finite_number(price: float) -> None:
     cfg = ConfigSnapshot(
         driver="mock", model="m", profiles={"m": ModelProfile(context_window_tokens=1000, cost_overrides=overrides)}
     )
-    with pytest.raises(InvalidConfigError, match="input_per_million"):
+    with pytest.raises(LLMConfigError, match="input_per_million"):
         check_settings(complete_settings(cfg))

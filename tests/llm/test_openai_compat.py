@@ -19,7 +19,7 @@ from harborage.llm import (
     ConnectionFailedError,
     Content,
     Deps,
-    InvalidConfigError,
+    LLMConfigError,
     MalformedAnswerError,
     MissingAPIKeyError,
     ModelProfile,
@@ -105,7 +105,7 @@ async def test_a_known_provider_needs_no_address(opened):
 )
 async def test_an_address_that_is_none_names_the_setting(opened, address):
     """A custom server without an HTTP address fails when it is made, and says what to set."""
-    with pytest.raises(InvalidConfigError, match=r"acme needs an HTTP address.*llm\.base_url"):
+    with pytest.raises(LLMConfigError, match=r"acme needs an HTTP address.*llm\.base_url"):
         opened(address)
 
 
@@ -145,7 +145,7 @@ async def test_a_server_that_does_not_run_is_named(opened, provider, hint):
 
 async def test_no_model_is_an_error_of_the_setting(server, opened):
     """Neither the request nor the configuration names a model: nothing is sent."""
-    with pytest.raises(InvalidConfigError, match=r"llm\.model"):
+    with pytest.raises(LLMConfigError, match=r"llm\.model"):
         await opened(server.base_url(), model="").complete(asking())
     assert server.requests == []
 

@@ -19,8 +19,8 @@ from harborage.llm import (
     ConfigSnapshot,
     Content,
     Deps,
-    InvalidConfigError,
     LLMClient,
+    LLMConfigError,
     MissingAPIKeyError,
     ModelProfile,
     ModelRef,
@@ -101,11 +101,11 @@ def layers(client: Any) -> list[str]:
 async def test_artifacts_then_bus_then_settings_then_driver() -> None:
     """Each missing part is reported before the next is checked."""
     bad = ConfigSnapshot(driver="nobody", context_window_reserve=2.0)
-    with pytest.raises(InvalidConfigError, match=r"Deps\.artifacts"):
+    with pytest.raises(LLMConfigError, match=r"Deps\.artifacts"):
         await open_llm(bad, deps(artifacts=None, bus=None))
-    with pytest.raises(InvalidConfigError, match=r"Deps\.bus"):
+    with pytest.raises(LLMConfigError, match=r"Deps\.bus"):
         await open_llm(bad, deps(bus=None))
-    with pytest.raises(InvalidConfigError, match="context_window_reserve"):
+    with pytest.raises(LLMConfigError, match="context_window_reserve"):
         await open_llm(bad, deps())
     with pytest.raises(UnknownDriverError):
         await open_llm(ConfigSnapshot(driver="nobody"), deps())
@@ -123,7 +123,7 @@ async def test_an_unknown_driver_lists_those_there_are() -> None:
 async def test_a_driver_that_cannot_be_made_is_named() -> None:
     """A foreign failure is wrapped with the driver's name and keeps its cause."""
     cause = OSError("no socket")
-    with pytest.raises(InvalidConfigError, match="the driver 'test' cannot be opened: no socket") as caught:
+    with pytest.raises(LLMConfigError, match="the driver 'test' cannot be opened: no socket") as caught:
         await opened(cause)
     assert caught.value.__cause__ is cause
 

@@ -8,7 +8,7 @@ from harborage.llm import (
     LLM_DRIVERS,
     PROVIDERS,
     ConfigSnapshot,
-    InvalidConfigError,
+    LLMConfigError,
     MissingAPIKeyError,
     ModelProfile,
     ModelRef,
@@ -84,7 +84,7 @@ def test_a_string_that_names_no_provider(text: str, advice: str) -> None:
 @each_row("name", sorted(name for name, one in PROVIDERS.items() if not one.default_model))
 def test_a_model_must_be_named_where_there_is_no_default(name: str) -> None:
     """A provider alone is not enough."""
-    with pytest.raises(InvalidConfigError, match=f"write {name}:(MODEL|FILE.json)"):
+    with pytest.raises(LLMConfigError, match=f"write {name}:(MODEL|FILE.json)"):
         parse_model(f"{name}:")
 
 
@@ -226,13 +226,13 @@ def test_a_provider_that_is_not_whole_is_refused(fields: dict, text: str) -> Non
     """The error names the provider and what is wrong with it."""
     import msgspec
 
-    with pytest.raises(InvalidConfigError, match=text):
+    with pytest.raises(LLMConfigError, match=text):
         with_providers([msgspec.structs.replace(MINE, **fields)])
 
 
 def test_two_providers_of_one_name() -> None:
     """The second is refused."""
-    with pytest.raises(InvalidConfigError, match="'acme' is taken"):
+    with pytest.raises(LLMConfigError, match="'acme' is taken"):
         with_providers([MINE, MINE])
 
 
@@ -284,14 +284,14 @@ def test_white_space_around_a_key_is_dropped() -> None:
 @each_row("is_variable", [True, False])
 def test_what_cannot_be_a_key_is_refused_unseen(broken: str, is_variable: bool) -> None:
     """The error names the place and never the value."""
-    with pytest.raises(InvalidConfigError, match="ACME_KEY" if is_variable else r"llm\.api_key") as caught:
+    with pytest.raises(LLMConfigError, match="ACME_KEY" if is_variable else r"llm\.api_key") as caught:
         resolve_key(cfg() if is_variable else cfg(broken), "ACME_KEY", {"ACME_KEY": broken})
     assert SECRET not in str(caught.value)
 
 
 def test_a_variable_needs_a_name() -> None:
     """`env.` alone is a mistake, not a key."""
-    with pytest.raises(InvalidConfigError, match=r"write env\.NAME"):
+    with pytest.raises(LLMConfigError, match=r"write env\.NAME"):
         resolve_key(cfg("env."))
 
 

@@ -16,7 +16,7 @@ from harborage.llm import (
     Deps,
     ImagePart,
     IncompleteAnswerError,
-    InvalidConfigError,
+    LLMConfigError,
     ReasoningEffort,
     ResponseFormat,
     ResponseFormatKind,
@@ -121,7 +121,7 @@ async def test_its_own_stand_in_answers():
 async def test_a_model_that_nobody_knows():
     """A wrong model string is the configuration's mistake, and the error names it."""
     driver = bridge("nowhere:model")
-    with bound(Identity("t", "u", "s")), pytest.raises(InvalidConfigError, match="no provider 'nowhere'"):
+    with bound(Identity("t", "u", "s")), pytest.raises(LLMConfigError, match="no provider 'nowhere'"):
         await driver.complete(CompleteRequest(messages=[HELLO]))
     await driver.close()
 

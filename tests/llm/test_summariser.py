@@ -11,7 +11,7 @@ from harborage.llm import (
     CompleteRequest,
     CompleteResponse,
     IdentityMissingError,
-    InvalidConfigError,
+    LLMConfigError,
     LLMError,
     RateLimitedError,
     Role,
@@ -159,6 +159,6 @@ async def test_many_at_once():
 
 def test_without_a_client():
     """A summariser without a model is refused when it is made, and its prompt has a version."""
-    with pytest.raises(InvalidConfigError):
+    with pytest.raises(LLMConfigError):
         ModelSummariser(None)
     assert PROMPT_VERSION == "v1"

@@ -71,13 +71,6 @@ def test_the_projection_never_fails():
     assert config_from_operator(OperatorPlannerConfig(reasoning_replay="bogus")).reasoning_replay == "bogus"
 
 
-@each_row("given, skills, depth", [(0, 5, 4), (1, 1, 1), (9, 9, 9)])
-def test_zero_caps_mean_the_default(given, skills, depth):
-    """Zero skills and zero depth stand for 5 and 4."""
-    section = OperatorPlannerConfig(skills_context_max=given, absolute_max_spawn_depth=given)
-    assert (section.skills_context_cap, section.spawn_depth_cap) == (skills, depth)
-
-
 def test_defaults():
     """An empty section leaves everything to the defaults, compression off."""
     section = OperatorPlannerConfig()

@@ -30,11 +30,11 @@ from harborage.runtime.exchanges import (
     Answered,
     Asked,
     Exchange,
+    ExchangeRecorder,
     Failure,
     Prompt,
     RecordedModelError,
     Settings,
-    Transcript,
     answered,
     error_of,
     failure_of,
@@ -56,9 +56,9 @@ def prompt(*texts: str, tools: tuple[ToolDeclaration, ...] = (), settings: Setti
     return Prompt(tuple(map(message, texts)), tools, settings)
 
 
-def recorded(prompts: list[Prompt], transcript: Transcript | None = None) -> list[Exchange]:
+def recorded(prompts: list[Prompt], transcript: ExchangeRecorder | None = None) -> list[Exchange]:
     """The exchanges as a record holds them: written as JSON and read again."""
-    transcript = transcript or Transcript()
+    transcript = transcript or ExchangeRecorder()
     told = [Exchange(transcript.told(one), Answered(content="ok")) for one in prompts]
     return codec.decode(codec.encode(told), list[Exchange])  # type: ignore[no-any-return]
 
@@ -110,7 +110,7 @@ def test_every_request_is_whole_again(conversations: list[list[str]], carried_on
     """Whatever is asked in whatever order, and wherever another process carries the run on."""
     prompts = [prompt(*texts) for texts in conversations]
     first = recorded(prompts[:carried_on_at])
-    later = Transcript()
+    later = ExchangeRecorder()
     for exchange in first:
         later.recall(codec.encode([exchange]))
     assert prompts_of([*first, *recorded(prompts[carried_on_at:], later)]) == prompts
@@ -118,7 +118,7 @@ def test_every_request_is_whole_again(conversations: list[list[str]], carried_on
 
 def test_a_run_carried_on_records_no_message_again() -> None:
     """What an earlier process recorded is followed, though the messages are other objects now."""
-    transcript = Transcript()
+    transcript = ExchangeRecorder()
     transcript.recall(codec.encode(recorded([prompt("system", "a", "b", tools=(ADD,))])))
     told = recorded([prompt("system", "a", "b", "c")], transcript)[0].asked
     assert (told.follows, [one.content.text for one in told.messages]) == (1, ["c"])
@@ -126,14 +126,14 @@ def test_a_run_carried_on_records_no_message_again() -> None:
 
 def test_a_record_that_cannot_be_read_is_not_followed() -> None:
     """What comes after it is told whole, and can be read."""
-    transcript = Transcript()
+    transcript = ExchangeRecorder()
     transcript.recall(b'[{"asked":{"count":3,"follows":7}}]')
     assert prompts_of(recorded([prompt("a", "b")], transcript)) == [prompt("a", "b")]
 
 
 def test_what_could_not_be_recorded_is_not_followed() -> None:
     """A request that the record does not hold is none that others can be told by."""
-    transcript = Transcript()
+    transcript = ExchangeRecorder()
     transcript.told(prompt("a", "b"))
     transcript.lose()
     assert transcript.told(prompt("a", "b", "c")).follows == 0

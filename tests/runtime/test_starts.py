@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 import pytest
 
 from harborage.identity import Quadruple
-from harborage.runtime.starts import Asked, Starts
+from harborage.runtime.starts import Starts, StartWishes
 from harborage.tasks import Task, TaskKind, TaskStatus
 from harborage.testing.clock import settle
 
 pytestmark = pytest.mark.anyio
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-ASKED = Asked(max_steps=3)
+ASKED = StartWishes(max_steps=3)
 
 
 def task(id: str, key: str = "") -> Task:

@@ -120,7 +120,7 @@ def _check_model(agent: Agent) -> None:
     """Accept an agent whose model can be asked, as far as its name and the environment say.
 
     Raises:
-        InvalidConfigError: it names no model, or its provider's key is missing.
+        LLMConfigError: it names no model, or its provider's key is missing.
     """
     if isinstance(agent.model, str) and not is_own_planner(agent.planner):
         from harborage.llm.configure import configure  # an agent with a planner of its own does without

@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from harborage.llm.errors import ContextWindowExceededError as ContextWindowExceededError
     from harborage.llm.errors import DowngradeExhaustedError as DowngradeExhaustedError
     from harborage.llm.errors import IncompleteAnswerError as IncompleteAnswerError
-    from harborage.llm.errors import InvalidConfigError as InvalidConfigError
     from harborage.llm.errors import InvalidContentError as InvalidContentError
     from harborage.llm.errors import InvalidJSONSchemaError as InvalidJSONSchemaError
+    from harborage.llm.errors import LLMConfigError as LLMConfigError
     from harborage.llm.errors import LLMError as LLMError
     from harborage.llm.errors import MalformedAnswerError as MalformedAnswerError
     from harborage.llm.errors import MissingAPIKeyError as MissingAPIKeyError
@@ -116,7 +116,7 @@ else:
             "harborage.llm.errors": (
                 "AuthenticationFailedError BadRequestError ClientClosedError ConnectionFailedError ContextLeakError "
                 "ContextOverflowError ContextWindowExceededError DowngradeExhaustedError "
-                "IncompleteAnswerError InvalidConfigError InvalidContentError InvalidJSONSchemaError LLMError "
+                "IncompleteAnswerError LLMConfigError InvalidContentError InvalidJSONSchemaError LLMError "
                 "MalformedAnswerError MissingAPIKeyError ModelNotFoundError OrphanToolCallError ProviderError "
                 "ProviderTimeoutError ProviderUnavailableError QuotaExceededError RateLimitedError "
                 "ReasoningBudgetTooLowError Retry RetryExhaustedError ToolsUnsupportedError UnknownDriverError "

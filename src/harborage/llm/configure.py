@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harborage.llm.errors import InvalidConfigError
+from harborage.llm.errors import LLMConfigError
 from harborage.llm.models import known_profile, served_defaults
 from harborage.llm.profile import (
     CorrectionsProfile,
@@ -32,7 +32,7 @@ def configure(model: str, *, environ: Mapping[str, str]) -> ConfigSnapshot:
     """Return the configuration of the model that `provider:model` names; keys are read from `environ`.
 
     Raises:
-        InvalidConfigError: the text names no model, or its provider's key is missing; it says what to do.
+        LLMConfigError: the text names no model, or its provider's key is missing; it says what to do.
     """
     ref = parse_model(model)
     if ref.provider == "cassette":
@@ -92,7 +92,7 @@ def check_settings(cfg: ConfigSnapshot) -> None:
     """Accept settings that fit together; unset ones do.
 
     Raises:
-        InvalidConfigError: the first setting that does not; the text names it and its possible values.
+        LLMConfigError: the first setting that does not; the text names it and its possible values.
     """
     reserve, threshold, timeout = cfg.context_window_reserve, cfg.heavy_output_threshold, cfg.timeout_s
     _require(reserve is None or 0 <= reserve < 1, "context_window_reserve", reserve, "at least 0 and below 1")
@@ -146,7 +146,7 @@ def _check_transport(transport: TransportPolicy) -> None:
 
 def _require(holds: bool, setting: str, value: object, wanted: str) -> None:
     if not holds:
-        raise InvalidConfigError(f"llm.{setting} is {value!r}; it must be {wanted}")
+        raise LLMConfigError(f"llm.{setting} is {value!r}; it must be {wanted}")
 
 
 def _one_of(values: tuple[str, ...]) -> str:

@@ -21,7 +21,7 @@ from harborage.identity import must_identity
 from harborage.llm.errors import (
     ClientClosedError,
     ConnectionFailedError,
-    InvalidConfigError,
+    LLMConfigError,
     MalformedAnswerError,
     ProviderTimeoutError,
 )
@@ -89,7 +89,7 @@ class Driver:
         Raises:
             ClientClosedError: the driver is closed.
             IdentityMissingError: no identity is bound.
-            InvalidConfigError: neither the request nor the configuration names a model.
+            LLMConfigError: neither the request nor the configuration names a model.
             InvalidContentError: an attachment is broken or too large; nothing was sent.
             LLMError: the provider refused, or failed; see `llm.errors`.
         """
@@ -99,7 +99,7 @@ class Driver:
                 raise ClientClosedError()
             must_identity()
             if not model:
-                raise InvalidConfigError(f"{self._provider}: no model; name one in the request or in llm.model")
+                raise LLMConfigError(f"{self._provider}: no model; name one in the request or in llm.model")
             if self._cfg.extra:
                 request = msgspec.structs.replace(request, extra={**self._cfg.extra, **request.extra})
             try:

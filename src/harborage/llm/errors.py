@@ -2,7 +2,7 @@
 
 LLMError
 ├── ClientClosedError · InvalidContentError · OrphanToolCallError        the request or its client
-├── InvalidConfigError · UnknownDriverError · UnsupportedModelError      how the client was set up
+├── LLMConfigError · UnknownDriverError · UnsupportedModelError      how the client was set up
 │   └── MissingAPIKeyError · ReasoningBudgetTooLowError · UnknownModelStringError
 ├── ContextLeakError · ContextWindowExceededError                        refused before money is spent
 ├── InvalidJSONSchemaError · DowngradeExhaustedError · RetryExhaustedError · ValidationFailedError
@@ -37,7 +37,7 @@ class OrphanToolCallError(LLMError):
     """A tool call has no answer, or an answer no call. The text names the message and the ids."""
 
 
-class InvalidConfigError(LLMError):
+class LLMConfigError(LLMError):
     """The settings of the LLM edge do not fit together; the text names the setting and its possible values."""
 
 
@@ -50,7 +50,7 @@ class UnknownDriverError(LLMError):
         super().__init__(f"llm: unknown driver {name or '<empty>'} (registered: {', '.join(known) or '<none>'})")
 
 
-class UnknownModelStringError(InvalidConfigError):
+class UnknownModelStringError(LLMConfigError):
     """A model string names no provider that is known; write it as `provider:model`, such as `openai:gpt-5`."""
 
 
@@ -58,7 +58,7 @@ class UnsupportedModelError(LLMError):
     """No profile describes this model; the text names the one to add."""
 
 
-class MissingAPIKeyError(InvalidConfigError):
+class MissingAPIKeyError(LLMConfigError):
     """A provider's key is not set. `variable` names the environment variable; a value is never shown."""
 
     def __init__(self, provider: str = "", variable: str = "") -> None:
@@ -68,7 +68,7 @@ class MissingAPIKeyError(InvalidConfigError):
         super().__init__(f"no API key for {provider or 'the provider'}: {where}")
 
 
-class ReasoningBudgetTooLowError(InvalidConfigError):
+class ReasoningBudgetTooLowError(LLMConfigError):
     """The reasoning effort means fewer tokens of thinking than the provider accepts."""
 
 

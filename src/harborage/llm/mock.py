@@ -15,7 +15,7 @@ from harborage.identity import Quadruple
 from harborage.llm.chain.layer import require_caller
 from harborage.llm.client import CompleteRequest, CompleteResponse, Cost, Role, Usage
 from harborage.llm.content import Content, TextPart
-from harborage.llm.errors import ClientClosedError, InvalidConfigError
+from harborage.llm.errors import ClientClosedError, LLMConfigError
 from harborage.llm.streaming import AnswerBuilder
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def make(cfg: ConfigSnapshot, deps: Deps) -> MockLLM:
     """Return a mock with the fields of `MockOptions` in `cfg.extra`.
 
     Raises:
-        InvalidConfigError: an option is unknown or of another type.
+        LLMConfigError: an option is unknown or of another type.
     """
     return MockLLM(deps, _options(cfg.extra))
 
@@ -97,11 +97,11 @@ def _options(extra: Mapping[str, Any]) -> MockOptions:
     known = MockOptions.__struct_fields__
     unknown = sorted(extra.keys() - set(known))
     if unknown:
-        raise InvalidConfigError(f"llm.extra has no {', '.join(unknown)}; the mock knows {', '.join(known)}")
+        raise LLMConfigError(f"llm.extra has no {', '.join(unknown)}; the mock knows {', '.join(known)}")
     for name, kinds in _KINDS.items():
         value = extra.get(name)
         if value is not None and not isinstance(value, kinds):
-            raise InvalidConfigError(f"llm.extra.{name} is a {type(value).__name__}, which it cannot be")
+            raise LLMConfigError(f"llm.extra.{name} is a {type(value).__name__}, which it cannot be")
     given = {name: value for name, value in extra.items() if value is not None}
     if isinstance(given.get("forced_error"), str):
         given["forced_error"] = ConnectionError(given["forced_error"])

@@ -20,21 +20,21 @@ from harborage.llm.chain.safety import Safe
 from harborage.llm.client import Cost, LLMClient, Usage
 from harborage.llm.config import LLM_DRIVERS, UNMETERED, ConfigSnapshot, Deps, DriverFactory
 from harborage.llm.configure import check_settings, complete_settings
-from harborage.llm.errors import InvalidConfigError, UnknownDriverError
+from harborage.llm.errors import LLMConfigError, UnknownDriverError
 
 
 async def open_llm(cfg: ConfigSnapshot, deps: Deps, *, drivers: DriverTable[DriverFactory] = LLM_DRIVERS) -> LLMClient:
     """Return a client for the configured provider, with every layer around it; `cfg` stays unchanged.
 
     Raises:
-        InvalidConfigError: a part or a setting is missing or makes no sense, or the driver cannot be made; in the
+        LLMConfigError: a part or a setting is missing or makes no sense, or the driver cannot be made; in the
             order artifacts, bus, settings, driver. The errors of a driver itself (`MissingAPIKeyError`,
             `MissingExtraError`, …) are passed on.
         UnknownDriverError: no driver has the configured name; the text lists those there are.
     """
     for part in ("artifacts", "bus"):
         if getattr(deps, part) is None:
-            raise InvalidConfigError(f"llm: Deps.{part} is missing; give the runtime's own")
+            raise LLMConfigError(f"llm: Deps.{part} is missing; give the runtime's own")
     full = complete_settings(cfg)
     check_settings(full)
     driver = _driver(full, deps, drivers)
@@ -98,4 +98,4 @@ def _driver(cfg: ConfigSnapshot, deps: Deps, drivers: DriverTable[DriverFactory]
         error.add_note(f"while the LLM driver {cfg.driver!r} was opened")
         raise
     except Exception as error:
-        raise InvalidConfigError(f"llm: the driver {cfg.driver!r} cannot be opened: {error}") from error
+        raise LLMConfigError(f"llm: the driver {cfg.driver!r} cannot be opened: {error}") from error

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from harborage.llm.config import ConfigSnapshot
-from harborage.llm.errors import InvalidConfigError, MissingAPIKeyError, UnknownModelStringError
+from harborage.llm.errors import LLMConfigError, MissingAPIKeyError, UnknownModelStringError
 from harborage.llm.models import known_profile, profile_for
 from harborage.llm.profile import ModelProfile
 
@@ -121,7 +121,7 @@ def parse_model(text: str, *, providers: Mapping[str, Provider] = PROVIDERS) -> 
 
     Raises:
         UnknownModelStringError: there is no colon, or the provider is unknown; the text says what to write.
-        InvalidConfigError: no model is named, and the provider has no default.
+        LLMConfigError: no model is named, and the provider has no default.
     """
     name, colon, model = text.strip().partition(":")
     name, model = name.strip().lower(), model.strip()
@@ -130,7 +130,7 @@ def parse_model(text: str, *, providers: Mapping[str, Provider] = PROVIDERS) -> 
     provider = _known(name, providers)
     if not model and not provider.default_model:
         what = "FILE.json" if name == "cassette" else "MODEL"
-        raise InvalidConfigError(f"{name}: names no model; write {name}:{what}{_example(name)}")
+        raise LLMConfigError(f"{name}: names no model; write {name}:{what}{_example(name)}")
     return ModelRef(name, model)
 
 
@@ -225,21 +225,21 @@ def with_providers(custom: Iterable[Provider]) -> Mapping[str, Provider]:
     """Return the known providers and the given ones, which speak OpenAI's API.
 
     Raises:
-        InvalidConfigError: a name is empty or taken, or an address, key variable or model is missing; the text says
+        LLMConfigError: a name is empty or taken, or an address, key variable or model is missing; the text says
             which, and of whom.
     """
     known = dict(PROVIDERS)
     for provider in custom:
         name = provider.name
         if not name or name != name.strip().lower() or ":" in name:
-            raise InvalidConfigError(f"llm: a provider cannot be named {name!r}; use lower case letters and no colon")
+            raise LLMConfigError(f"llm: a provider cannot be named {name!r}; use lower case letters and no colon")
         if name in known or name in _ELSEWHERE:
-            raise InvalidConfigError(f"llm: the provider name {name!r} is taken; choose another")
+            raise LLMConfigError(f"llm: the provider name {name!r} is taken; choose another")
         for field, value in (("base_url", provider.base_url), ("key_variables", provider.key_variables)):
             if not value:
-                raise InvalidConfigError(f"llm: the provider {name!r} needs {field}")
+                raise LLMConfigError(f"llm: the provider {name!r} needs {field}")
         if not provider.models:
-            raise InvalidConfigError(f"llm: the provider {name!r} needs at least one model with its profile")
+            raise LLMConfigError(f"llm: the provider {name!r} needs at least one model with its profile")
         known[name] = provider
     return known
 
@@ -259,7 +259,7 @@ def resolve_key(
 
     Raises:
         MissingAPIKeyError: there is none; it names the variable to set.
-        InvalidConfigError: the value cannot be a key; it names the place, never the value.
+        LLMConfigError: the value cannot be a key; it names the place, never the value.
     """
     values = os.environ if environ is None else environ
     names = _variables(cfg, variable)
@@ -282,7 +282,7 @@ def _variables(cfg: ConfigSnapshot, variable: str | Sequence[str]) -> list[str]:
     if configured.startswith(_BY_VARIABLE):
         name = configured.removeprefix(_BY_VARIABLE)
         if not name:
-            raise InvalidConfigError("llm.api_key is 'env.' and names no variable; write env.NAME")
+            raise LLMConfigError("llm.api_key is 'env.' and names no variable; write env.NAME")
         return [name]
     if configured:
         return []
@@ -295,5 +295,5 @@ def _variables(cfg: ConfigSnapshot, variable: str | Sequence[str]) -> list[str]:
 def _checked(key: str, where: str) -> str:
     # A header cannot carry other characters, and the transport's error about them would quote the key.
     if not all("!" <= char <= "~" for char in key):
-        raise InvalidConfigError(f"{where} holds characters that no key has (spaces, line breaks, quotes of a text?)")
+        raise LLMConfigError(f"{where} holds characters that no key has (spaces, line breaks, quotes of a text?)")
     return key

@@ -20,8 +20,8 @@ from harborage.llm.driver import Driver, import_sdk
 from harborage.llm.errors import (
     ConnectionFailedError,
     IncompleteAnswerError,
-    InvalidConfigError,
     InvalidJSONSchemaError,
+    LLMConfigError,
     LLMError,
     MalformedAnswerError,
     ProviderTimeoutError,
@@ -90,7 +90,7 @@ class PydanticAIDriver(Driver):
         try:
             cls = self._library.providers.infer_provider_class(name)
         except ValueError as error:
-            raise InvalidConfigError(f"pydantic-ai knows no provider {name!r}; write any:PROVIDER:MODEL") from error
+            raise LLMConfigError(f"pydantic-ai knows no provider {name!r}; write any:PROVIDER:MODEL") from error
         wanted = {"api_key": self._key, "base_url": self._cfg.base_url}
         known = inspect.signature(cls.__init__).parameters
         given = {option: value for option, value in wanted.items() if value and option in known}
@@ -109,7 +109,7 @@ class PydanticAIDriver(Driver):
         exceptions = self._library.exceptions
         if isinstance(error, ImportError):
             # It names what has to be installed for the provider.
-            return InvalidConfigError(f"{self._provider}: {error}")
+            return LLMConfigError(f"{self._provider}: {error}")
         if isinstance(error, exceptions.ModelHTTPError):
             body = codec.encode({"error": error.body} if isinstance(error.body, dict) else error.body, "the refusal")
             return self._refusal(error.status_code, body, error.headers or {}, model)
@@ -134,7 +134,7 @@ class PydanticAIDriver(Driver):
             )
         if isinstance(error, exceptions.UserError):
             is_about_schema = "structured output" in str(error)
-            return (InvalidJSONSchemaError if is_about_schema else InvalidConfigError)(f"{self._provider}: {error}")
+            return (InvalidJSONSchemaError if is_about_schema else LLMConfigError)(f"{self._provider}: {error}")
         return super()._translate_error(error, model)
 
 

@@ -29,8 +29,8 @@ from harborage.llm.content import TextPart
 from harborage.llm.errors import (
     ERRORS,
     ClientClosedError,
-    InvalidConfigError,
     InvalidJSONSchemaError,
+    LLMConfigError,
     LLMError,
     ProviderError,
     restore_error,
@@ -53,7 +53,7 @@ _WORDS: Final = re.compile(r"\s*\S+\s*")
 _CHARS_PER_TOKEN: Final = 4
 
 
-class ScriptInvalidError(InvalidConfigError):
+class ScriptInvalidError(LLMConfigError):
     """A script cannot be followed. `path` is its file; the text names the line or the place and what is wrong."""
 
     def __init__(self, message: str = "", *, path: str = "") -> None:

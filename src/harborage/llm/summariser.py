@@ -13,7 +13,7 @@ from harborage.concurrency import cancellations
 from harborage.identity import Identity, IdentityMissingError, bound, missing_parts
 from harborage.llm.client import ChatMessage, CompleteRequest, LLMClient, Role
 from harborage.llm.content import Content, chunk_lines
-from harborage.llm.errors import InvalidConfigError, LLMError
+from harborage.llm.errors import LLMConfigError, LLMError
 
 PROMPT_VERSION: Final = "v1"
 """Changes with the prompt below, so that summaries of different prompts can be distinguished."""
@@ -45,12 +45,12 @@ class ModelSummariser:
     """Makes summaries with one model; `model` empty is the client's own. One instance serves any number of sessions.
 
     Raises:
-        InvalidConfigError: there is no client.
+        LLMConfigError: there is no client.
     """
 
     def __init__(self, client: LLMClient, *, model: str = "") -> None:
         if client is None:
-            raise InvalidConfigError("ModelSummariser needs an LLM client, not None")
+            raise LLMConfigError("ModelSummariser needs an LLM client, not None")
         self._client = client
         self._model = model
 

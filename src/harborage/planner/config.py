@@ -64,16 +64,6 @@ class OperatorPlannerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defa
     token_budget: int = 0
     extra: dict[str, Any] = {}
 
-    @property
-    def skills_context_cap(self) -> int:
-        """How many skills a run's prompt holds: 5 unless set."""
-        return self.skills_context_max or DEFAULT_SKILLS_CONTEXT_MAX
-
-    @property
-    def spawn_depth_cap(self) -> int:
-        """How deep tasks may spawn tasks: 4 unless set."""
-        return self.absolute_max_spawn_depth or DEFAULT_SPAWN_DEPTH_CAP
-
 
 class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The options that a planner's factory gets. Zero, empty and None mean the default; `extra` is the driver's own.

@@ -37,11 +37,11 @@ __all__ = [
     "Answered",
     "Asked",
     "Exchange",
+    "ExchangeRecorder",
     "Failure",
     "Prompt",
     "RecordedModelError",
     "Settings",
-    "Transcript",
     "answered",
     "error_of",
     "failure_of",
@@ -121,7 +121,7 @@ class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
     failure: Failure | None = None
 
 
-class Transcript:
+class ExchangeRecorder:
     """The exchanges of one run so far, as far as they are needed to tell the next ones by what is new in them."""
 
     __slots__ = ("_count", "_earlier", "_recent")

@@ -40,7 +40,7 @@ from harborage.runtime.options import (
     with_operator,
 )
 from harborage.runtime.run import Run
-from harborage.runtime.starts import Asked, Starts
+from harborage.runtime.starts import Starts, StartWishes
 from harborage.runtime.steering.controls import AppliedControl, Scope
 from harborage.runtime.task_ends import abandon, cancel_run, see_again, wake_parent
 from harborage.state.errors import DatabaseError
@@ -280,7 +280,7 @@ class Runtime:
         )
         since = parts.bus.last_sequence(who)
         given = await parts.desk.given(context, ContextRequest(who=wanted.identity, goal=goal, query=goal))
-        asked = Asked(max_steps, given, limits=limits)
+        asked = StartWishes(max_steps, given, limits=limits)
         return self._handle(await self._start(parts, wanted, asked), scope, since)
 
     async def fork(
@@ -320,7 +320,7 @@ class Runtime:
             await parts.check_price()
         wanted = fork.task(replace(who, session_id=session or who.session_id), goal)
         since = parts.bus.last_sequence(wanted.identity)
-        return self._handle(await self._start(parts, wanted, Asked(fork=fork)), scope, since)
+        return self._handle(await self._start(parts, wanted, StartWishes(fork=fork)), scope, since)
 
     async def replay(
         self,
@@ -395,7 +395,7 @@ class Runtime:
         elif task.updated_at - task.created_at > _LONG_NS:
             crew.start(see_again(parts, task), f"session of {task.id}")
 
-    async def _start(self, parts: Assembly, wanted: SpawnRequest, asked: Asked) -> Quadruple:
+    async def _start(self, parts: Assembly, wanted: SpawnRequest, asked: StartWishes) -> Quadruple:
         """Start the run of a task that a person asks for."""
         await parts.sessions.visit(wanted.identity)
         with self._starts.begin(asked) as key:

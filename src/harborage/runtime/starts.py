@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from harborage.runtime.limits import Limits
     from harborage.tasks import Task
 
-__all__ = ["Asked", "Starts"]
+__all__ = ["StartWishes", "Starts"]
 
 
-class Asked(NamedTuple):
+class StartWishes(NamedTuple):
     """What a caller of `start` wants of the run besides what its task says."""
 
     max_steps: int = 0
@@ -31,19 +31,19 @@ class Asked(NamedTuple):
     limits: Limits | None = None
 
 
-_NOTHING = Asked()
+_NOTHING = StartWishes()
 
 
 class Starts:
     """The starts of one runtime while it is open. A start is known by the idempotency key of its task."""
 
     def __init__(self) -> None:
-        self._asked: dict[str, Asked] = {}
+        self._asked: dict[str, StartWishes] = {}
         self._begun: dict[str, Task] = {}
         self._waiting: dict[str, Task] = {}
         self._is_waited_for = asyncio.Event()
 
-    def asked(self, key: str) -> Asked:
+    def asked(self, key: str) -> StartWishes:
         """What was asked of this start; nothing where nobody asked for it."""
         return self._asked.get(key, _NOTHING)
 
@@ -52,7 +52,7 @@ class Starts:
         return key in self._asked
 
     @contextmanager
-    def begin(self, asked: Asked) -> Iterator[str]:
+    def begin(self, asked: StartWishes) -> Iterator[str]:
         """The key of a start that the block sees through, or that fails in it.
 
         One that is cut short when its task is there already is left to `next`, with what was asked of it.

@@ -92,11 +92,6 @@ class FakeClock:
         """The number of timers that will still fire: zero when a test left none behind."""
         return sum(timer.is_armed for timer in self._timers)
 
-    def next_delay(self) -> float | None:
-        """Return the seconds until the next timer fires, or None when none is armed."""
-        due = self._next_due()
-        return None if due is None else (due - self._elapsed_ns) / _NS
-
     def advance(self, seconds: float) -> None:
         """Move `seconds` on, firing what falls due in order of time, ties in order of arming.
 

@@ -34,7 +34,7 @@ from harborage.llm import (
 )
 from harborage.llm.chain import conversation
 from harborage.llm.chain.conversation import (
-    Conversation,
+    ConversationFacts,
     MessageFacts,
     memoize_on,
     message_tokens,
@@ -86,8 +86,8 @@ def test_what_a_conversation_comes_to() -> None:
     """Sizes and places are those of its messages, names those of its calls."""
     messages = [said("be brief", Role.SYSTEM), image(), *turn("a", "b"), image(), *turn("c", tool="add"), said("ä" * 9)]
     tokens = sum(map(message_tokens, messages))
-    assert read_conversation(messages) == Conversation(tokens, 18, (1, 5), frozenset({"echo", "add"}))
-    assert read_conversation([]) == Conversation()
+    assert read_conversation(messages) == ConversationFacts(tokens, 18, (1, 5), frozenset({"echo", "add"}))
+    assert read_conversation([]) == ConversationFacts()
 
 
 def test_only_what_is_new_is_looked_at(looked_at: list[int]) -> None:

@@ -20,8 +20,8 @@ from harborage.llm import (
     CorrectionsProfile,
     CostOverrides,
     Deps,
-    InvalidConfigError,
     InvalidJSONSchemaError,
+    LLMConfigError,
     ModelProfile,
     ReasoningEffort,
     ResponseFormat,
@@ -186,7 +186,7 @@ def test_the_order_of_the_policies():
 async def test_an_unknown_policy(field):
     """The call fails before it is made; the error names the setting and its values."""
     client, inner = opened("never", known=profile(**{field: "surprising"}))
-    with bound(WHO), pytest.raises(InvalidConfigError, match=f"{field} is 'surprising'; it can be ''"):
+    with bound(WHO), pytest.raises(LLMConfigError, match=f"{field} is 'surprising'; it can be ''"):
         await client.complete(CompleteRequest())
     assert inner.requests == []
 
@@ -239,7 +239,7 @@ async def test_closing():
     assert inner.is_closed
     with pytest.raises(ClientClosedError):
         await client.complete(CompleteRequest())
-    with pytest.raises(InvalidConfigError):
+    with pytest.raises(LLMConfigError):
         Correcting(None, ConfigSnapshot(), Deps(artifacts=None, bus=None))
 
 
@@ -327,7 +327,7 @@ def test_what_cannot_be_read(broken):
 
 def test_sanitising_refuses_an_unknown_policy():
     """The error names the policies there are."""
-    with pytest.raises(InvalidConfigError, match="openai_strict"):
+    with pytest.raises(LLMConfigError, match="openai_strict"):
         sanitise_schema(b"{}", "lenient")
 
 

@@ -20,8 +20,8 @@ from harborage.llm import (
     ContextWindowExceededError,
     Deps,
     DowngradeExhaustedError,
-    InvalidConfigError,
     InvalidJSONSchemaError,
+    LLMConfigError,
     LLMError,
     ModelProfile,
     OutputMode,
@@ -356,5 +356,5 @@ async def test_closing():
     assert bench.inner.is_closed
     with pytest.raises(ClientClosedError):
         await bench.ask()
-    with pytest.raises(InvalidConfigError):
+    with pytest.raises(LLMConfigError):
         Downgrading(None, ConfigSnapshot(), Deps(artifacts=None, bus=None))

@@ -18,8 +18,8 @@ from harborage.llm import (
     Content,
     Deps,
     IdentityMissingError,
-    InvalidConfigError,
     LLMClient,
+    LLMConfigError,
     ModelProfile,
     Role,
 )
@@ -92,7 +92,7 @@ async def test_a_closed_layer_answers_nothing(layer: type[Layer]) -> None:
 @each_row("layer", LAYERS)
 def test_a_layer_needs_a_client(layer: type[Layer]) -> None:
     """A layer around nothing is refused when it is made, and says which one it is."""
-    with pytest.raises(InvalidConfigError, match=layer.__name__):
+    with pytest.raises(LLMConfigError, match=layer.__name__):
         stacked(layer, None)  # type: ignore[arg-type]
 
 

@@ -23,7 +23,7 @@ from harborage.llm import (
     CostOverrides,
     Deps,
     ImagePart,
-    InvalidConfigError,
+    LLMConfigError,
     ModelProfile,
     RateLimitedError,
     Role,
@@ -225,7 +225,7 @@ async def test_closing():
     assert bench.inner.is_closed
     with pytest.raises(ClientClosedError):
         await bench.ask()
-    with pytest.raises(InvalidConfigError):
+    with pytest.raises(LLMConfigError):
         Metered(None, ConfigSnapshot(), Deps(artifacts=None, bus=None))
 
 

@@ -16,7 +16,7 @@ from harborage.llm import (
     ConfigSnapshot,
     Content,
     Deps,
-    InvalidConfigError,
+    LLMConfigError,
     ModelProfile,
     RateLimitedError,
     RetryExhaustedError,
@@ -258,7 +258,7 @@ async def test_closing():
 
 def test_nothing_inside():
     """A layer around nothing is refused when it is made."""
-    with pytest.raises(InvalidConfigError):
+    with pytest.raises(LLMConfigError):
         Retrying(None, ConfigSnapshot(), Deps(artifacts=None, bus=None))
 
 

@@ -21,7 +21,7 @@ from harborage.llm import (
     ConnectionFailedError,
     Deps,
     IncompleteAnswerError,
-    InvalidConfigError,
+    LLMConfigError,
     MalformedAnswerError,
     ProviderError,
     ProviderTimeoutError,
@@ -311,5 +311,5 @@ async def test_closing():
     assert bench.inner.is_closed
     with pytest.raises(ClientClosedError):
         await bench.client.complete(CompleteRequest())
-    with pytest.raises(InvalidConfigError):
+    with pytest.raises(LLMConfigError):
         Resilient(None, ConfigSnapshot(), Deps(artifacts=None, bus=None))

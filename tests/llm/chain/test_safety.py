@@ -25,8 +25,8 @@ from harborage.llm import (
     FilePart,
     IdentityMissingError,
     ImagePart,
-    InvalidConfigError,
     InvalidContentError,
+    LLMConfigError,
     ModelProfile,
     OrphanToolCallError,
     ProviderTimeoutError,
@@ -166,7 +166,7 @@ async def test_an_identity_without_a_run_is_enough() -> None:
 async def test_no_model_at_all() -> None:
     """Neither the request nor the configuration names one."""
     client = Safe(Driver(), ConfigSnapshot(), Deps(artifacts=None, bus=None))
-    with bound(WHO), pytest.raises(InvalidConfigError, match=r"set llm\.model"):
+    with bound(WHO), pytest.raises(LLMConfigError, match=r"set llm\.model"):
         await client.complete(CompleteRequest(messages=[USER]))
 
 

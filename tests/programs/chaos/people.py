@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from harborage.runtime.durable import RunNotFoundError
-from harborage.runtime.history.reading import goal_of
 from harborage.runtime.pauses import AlreadyResumedError, Pause, PauseDecision, PauseNotFoundError, PauseReason
 from harborage.runtime.steering.controls import ControlType
+from tests.kit.stored_runs import goal_of
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple

@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harborage.runtime.history.reading import goal_of
 from harborage.store import RunRow, Status
 from harborage.testing.simulation.checks import Evidence, find_broken_promises, table_disagreements
+from tests.kit.stored_runs import goal_of
 
 if TYPE_CHECKING:
     from harborage.identity import Identity

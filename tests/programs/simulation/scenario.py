@@ -20,7 +20,6 @@ from harborage.identity import Identity
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable import RunNotFoundError
 from harborage.runtime.engines.stored import StoredEngine
-from harborage.runtime.history.reading import goal_of
 from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import (
@@ -37,6 +36,7 @@ from harborage.testing.simulation.checks import Evidence
 from harborage.testing.simulation.loop import StuckError
 from harborage.testing.simulation.stores import StorageServer
 from harborage.testing.simulation.wire import Wire
+from tests.kit.stored_runs import goal_of
 from tests.programs.simulation.model import Model, Shortener
 from tests.programs.simulation.workload import Traits, drawn_plan
 from tests.programs.simulation.world import Mind, World, tools_of

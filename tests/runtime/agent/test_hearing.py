@@ -12,7 +12,7 @@ from harborage import codec
 from harborage.identity import Identity, bound
 from harborage.llm import ChatMessage, CompleteRequest, Content, RateLimitedError, Role
 from harborage.runtime.agent.hearing import NOTHING_HEARD, Heard, Hearing
-from harborage.runtime.exchanges import Exchange, Transcript, prompts_of
+from harborage.runtime.exchanges import Exchange, ExchangeRecorder, prompts_of
 from harborage.testing.llm import ScriptedLLM
 
 pytestmark = pytest.mark.anyio
@@ -25,8 +25,8 @@ def asking(text: str, **fields: Any) -> CompleteRequest:
     return CompleteRequest(messages=[ChatMessage(Role.USER, Content(text=text))], **fields)
 
 
-def read(heard: Heard, transcript: Transcript | None = None) -> list[Exchange]:
-    found: list[Exchange] = codec.decode(bytes(heard.told(transcript or Transcript(), LOG)), list[Exchange])
+def read(heard: Heard, transcript: ExchangeRecorder | None = None) -> list[Exchange]:
+    found: list[Exchange] = codec.decode(bytes(heard.told(transcript or ExchangeRecorder(), LOG)), list[Exchange])
     return found
 
 
@@ -71,7 +71,7 @@ async def test_what_is_asked_outside_a_step_is_not_heard() -> None:
         await client.complete(asking("late"))
     with bound(OTHER):
         await client.complete(asking("elsewhere"))
-    assert heard.told(Transcript(), LOG) is NOTHING_HEARD
+    assert heard.told(ExchangeRecorder(), LOG) is NOTHING_HEARD
 
 
 async def test_a_call_that_was_cut_short_has_no_answer_to_record() -> None:
@@ -89,12 +89,12 @@ async def test_a_call_that_was_cut_short_has_no_answer_to_record() -> None:
     with bound(ONE), pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
             await client.complete(asking("a"))
-    assert heard.told(Transcript(), LOG) is NOTHING_HEARD
+    assert heard.told(ExchangeRecorder(), LOG) is NOTHING_HEARD
 
 
 async def test_what_cannot_be_recorded_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     """The run goes on, the log says so, and what comes next is told whole."""
-    hearing, transcript = Hearing(), Transcript()
+    hearing, transcript = Hearing(), ExchangeRecorder()
     client = hearing.wrap(ScriptedLLM(["a", "b"]))
     heard = hearing.begin(ONE)
     with bound(ONE), caplog.at_level(logging.WARNING):

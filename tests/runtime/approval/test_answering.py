@@ -17,12 +17,12 @@ from harborage.events import (
 from harborage.identity import IdentityRequiredError, Quadruple, bound
 from harborage.runtime.approval import (
     ApprovalDecision,
+    ApprovalDecisionError,
     ApprovalGate,
     ApprovalNotFoundError,
     ApprovalRequest,
     ApprovalScopeRequiredError,
     ApprovalUnrecordedError,
-    InvalidDecisionError,
     InvalidRequestError,
     ToolRejectedError,
     fingerprint_of,
@@ -72,7 +72,7 @@ async def test_a_rejected_call_does_not_run(
 @pytest.mark.parametrize("decision", ["", "resume", "timeout", "APPROVE"])
 async def test_there_are_two_answers(gate: ApprovalGate, decision: Any) -> None:
     """Anything else is refused before scope and token are looked at."""
-    with pytest.raises(InvalidDecisionError):
+    with pytest.raises(ApprovalDecisionError):
         await gate.resolve_approval("no-such-token", decision)
 
 

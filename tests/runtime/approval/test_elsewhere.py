@@ -12,11 +12,11 @@ from harborage.events import PatternRedactor
 from harborage.identity import Quadruple, bound
 from harborage.runtime.approval import (
     ApprovalDecision,
+    ApprovalDecisionError,
     ApprovalGate,
     ApprovalNotFoundError,
     ApprovalRequest,
     ApprovalScopeRequiredError,
-    InvalidDecisionError,
     InvalidRequestError,
     answer_approval,
 )
@@ -74,7 +74,7 @@ async def answer(pauses: Coordinator, token: str, decision: Any = APPROVE, **opt
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"decision": "maybe", "args": "text", "scopes": frozenset()}, InvalidDecisionError),
+        ({"decision": "maybe", "args": "text", "scopes": frozenset()}, ApprovalDecisionError),
         ({"args": "text", "scopes": frozenset()}, InvalidRequestError),
         ({"decision": REJECT, "args": b"{}"}, InvalidRequestError),
         ({"scopes": frozenset()}, ApprovalScopeRequiredError),

@@ -23,11 +23,11 @@ from harborage.runtime.approval import (
     AlwaysApprove,
     AlwaysDeny,
     ApprovalDecision,
+    ApprovalDecisionError,
     ApprovalGate,
     ApprovalRequest,
     BusRequiredError,
     CoordinatorRequiredError,
-    InvalidDecisionError,
     InvalidRequestError,
     PolicyFailedError,
     PolicyRequiredError,
@@ -79,7 +79,7 @@ def test_a_gate_needs_all_its_parts(missing: str, error: type[Exception]) -> Non
 
 def test_a_gate_needs_a_default_it_knows(gating: Gating) -> None:
     """A timeout is no answer: the deadline approves or rejects."""
-    with pytest.raises(InvalidDecisionError):
+    with pytest.raises(ApprovalDecisionError):
         gating(default="timeout")
 
 

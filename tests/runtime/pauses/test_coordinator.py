@@ -18,11 +18,11 @@ from harborage.runtime.pauses import (
     AlreadyResumedError,
     Coordinator,
     InvalidDeadlineError,
-    InvalidDecisionError,
     InvalidReasonError,
     Pause,
     PauseCoordinator,
     PauseDecision,
+    PauseDecisionError,
     PauseFilter,
     PauseNotFoundError,
     PauseReason,
@@ -85,7 +85,7 @@ async def test_a_reason_may_come_as_its_word(coordinator: Coordinator, asking: A
 
 async def test_an_unknown_default_is_refused(coordinator: Coordinator, asking: Asking) -> None:
     """A deadline must lead somewhere."""
-    with pytest.raises(InvalidDecisionError, match="'shrug'"):
+    with pytest.raises(PauseDecisionError, match="'shrug'"):
         await coordinator.request(asking(default="shrug"))
 
 
@@ -247,7 +247,7 @@ async def test_of_many_concurrent_resumes_exactly_one_wins(
 @pytest.mark.parametrize("decision", ["", "maybe", "APPROVE"])
 async def test_an_unknown_decision_is_refused(coordinator: Coordinator, decision: Any) -> None:
     """It is looked at before identity and token."""
-    with pytest.raises(InvalidDecisionError):
+    with pytest.raises(PauseDecisionError):
         await coordinator.resume("no-such-token", decision)
 
 

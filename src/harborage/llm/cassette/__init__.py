@@ -61,7 +61,7 @@ def cassette_config(path: str | os.PathLike[str], *, environ: Mapping[str, str])
 
     Raises:
         CassetteInvalidError: there is nothing to play.
-        InvalidConfigError: the model to record cannot be configured; its key is missing, for example.
+        LLMConfigError: the model to record cannot be configured; its key is missing, for example.
     """
     wanted = environ.get(RECORD_VARIABLE, "").strip()
     if wanted:

@@ -15,12 +15,12 @@ import msgspec
 
 from harborage import codec
 from harborage.llm.cassette.requests import NormalRequest, describe_request, diff_requests, digest, find_nearest
-from harborage.llm.errors import InvalidConfigError
+from harborage.llm.errors import LLMConfigError
 
 VERSION: Final = 1
 
 
-class CassetteError(InvalidConfigError):
+class CassetteError(LLMConfigError):
     """A cassette cannot be used. `path` is its file."""
 
     def __init__(self, message: str = "", *, path: str = "") -> None:
@@ -204,10 +204,6 @@ class Cassette:
             path=str(self.path),
             unused=self.unused,
         )
-
-    def rewind(self) -> None:
-        """Play from the beginning."""
-        self._used.clear()
 
     def _miss(self, wanted: NormalRequest, same: list[int]) -> CassetteMissError:
         if same:

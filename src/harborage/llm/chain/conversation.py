@@ -17,7 +17,7 @@ from harborage.llm.content import AudioPart, Content, FilePart, ImagePart, TextP
 from harborage.llm.errors import InvalidContentError, OrphanToolCallError
 
 if TYPE_CHECKING:
-    from harborage.llm.client import CompleteRequest
+    from harborage.llm.client import CompleteRequest, ToolCallStructured
 
 _PREFIX: Final = "llm.prefix"
 _FACTS: Final = "llm.facts"
@@ -34,7 +34,7 @@ Value = TypeVar("Value")
 # ── A whole conversation ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Conversation(msgspec.Struct, frozen=True):
+class ConversationFacts(msgspec.Struct, frozen=True):
     """The facts of a conversation that is well-formed and whose calls are all answered.
 
     `tokens` is an estimate, `longest_text` is in bytes, `data_urls` are the indices of the messages that contain data
@@ -51,10 +51,10 @@ class _Prefix(NamedTuple):
     """Kept beside a message: the messages before it, and the facts of these and the message itself."""
 
     before: tuple[ChatMessage, ...]
-    facts: Conversation
+    facts: ConversationFacts
 
 
-def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
+def read_conversation(messages: Sequence[ChatMessage]) -> ConversationFacts:
     """Return the facts of a conversation.
 
     Raises:
@@ -78,7 +78,7 @@ def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
     return _extended(prefix, facts[last + 1 - start :], last + 1)
 
 
-def _known_prefix(messages: Sequence[ChatMessage]) -> tuple[int, Conversation]:
+def _known_prefix(messages: Sequence[ChatMessage]) -> tuple[int, ConversationFacts]:
     """Return how many messages at the beginning were read before, and their facts."""
     for index in range(len(messages) - 1, max(-1, len(messages) - 1 - _FARTHEST_BACK), -1):
         beside = getattr(messages[index], "__dict__", {})
@@ -90,14 +90,14 @@ def _known_prefix(messages: Sequence[ChatMessage]) -> tuple[int, Conversation]:
             return index + 1, prefix.facts
         del beside[_PREFIX]
         break
-    return 0, Conversation()
+    return 0, ConversationFacts()
 
 
-def _extended(known: Conversation, facts: Sequence[MessageFacts], start: int) -> Conversation:
+def _extended(known: ConversationFacts, facts: Sequence[MessageFacts], start: int) -> ConversationFacts:
     """Return `known` and the facts of the messages that follow it from index `start`."""
     if not facts:
         return known
-    return Conversation(
+    return ConversationFacts(
         tokens=known.tokens + sum([one.tokens for one in facts]),
         longest_text=max([known.longest_text, *(one.longest_text for one in facts)]),
         data_urls=(*known.data_urls, *(index for index, one in enumerate(facts, start) if one.has_data_url)),
@@ -239,20 +239,31 @@ def memoize_on(item: Item, name: str, compute: Callable[[Item], Value]) -> Value
     return value
 
 
-# ── Tokens: a quarter of the bytes, for all models. Estimates guard a window and are never billed. ──────────────────
-
-_MESSAGE_TOKENS: Final = 4
-_MEDIUM_TOKENS: Final = 256
+# ── Tokens: a quarter of the bytes, for all models ──────────────────────────────────────────────────────────────────
 
 
-def message_tokens(message: ChatMessage) -> int:
+class EstimateWeights(NamedTuple):
+    """What an estimate counts for each message besides its texts and calls, and for each part that is no text."""
+
+    message: int
+    medium: int
+
+
+CAUTIOUS: Final = EstimateWeights(message=4, medium=256)
+"""What guards a window and reserves a budget: rather too much."""
+
+LIKELY: Final = EstimateWeights(message=0, medium=16)
+"""What stands for a usage that the provider did not report."""
+
+
+def message_tokens(message: ChatMessage, weights: EstimateWeights = CAUTIOUS) -> int:
     """Return the estimate for one well-formed message."""
     content = message.content
-    total = _MESSAGE_TOKENS + sum((len(call.name) + len(call.args)) // 4 + 1 for call in message.tool_calls)
+    total = weights.message + sum((utf8_size(call.name) + len(call.args)) // 4 + 1 for call in message.tool_calls)
     if content.text is not None:
         total += _text_tokens(content.text)
     for part in content.parts or ():
-        total += _text_tokens(part.text) if isinstance(part, TextPart) else _MEDIUM_TOKENS
+        total += _text_tokens(part.text) if isinstance(part, TextPart) else weights.medium
     return total + _text_tokens(message.name) if message.name else total
 
 
@@ -267,7 +278,21 @@ def tokens_beside_messages(request: CompleteRequest) -> int:
         total += len(request.response_format.json_schema) // 4 + 1
     if request.extra:
         total += len(codec.encode(request.extra, "extra")) // 4 + 1
-    return total + sum([memoize_on(tool, "llm.tokens", _tool_tokens) for tool in request.tools])
+    return total + tool_tokens(request.tools)
+
+
+def answer_tokens(content: str, calls: Sequence[ToolCallStructured]) -> int:
+    """Return the estimate for an answer."""
+    return (utf8_size(content) + sum(utf8_size(call.name) + len(call.args) for call in calls)) // 4
+
+
+def tool_tokens(tools: Iterable[ToolDeclaration]) -> int:
+    """Return the estimate for declared tools.
+
+    Raises:
+        UnserializableError: a tool's schema has no JSON form; the path names the tool.
+    """
+    return sum([memoize_on(tool, "llm.tokens", _tool_tokens) for tool in tools])
 
 
 def _tool_tokens(tool: ToolDeclaration) -> int:

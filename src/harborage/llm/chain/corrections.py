@@ -22,7 +22,7 @@ from harborage.llm.client import (
     ResponseFormatKind,
     Role,
 )
-from harborage.llm.errors import InvalidConfigError, InvalidJSONSchemaError
+from harborage.llm.errors import InvalidJSONSchemaError, LLMConfigError
 from harborage.llm.profile import (
     CorrectionsProfile,
     MessageOrdering,
@@ -37,7 +37,7 @@ class Correcting(Layer):
     """Applies the corrections of the model's profile; a model without a profile passes untouched.
 
     Raises:
-        InvalidConfigError: a policy of the profile is unknown.
+        LLMConfigError: a policy of the profile is unknown.
         InvalidJSONSchemaError: the schema of the answer is no JSON, and a policy has to read it.
     """
 
@@ -63,7 +63,7 @@ def correct_request(request: CompleteRequest, profile: ModelProfile, model: str 
     `extra` is copied; the rest is shared.
 
     Raises:
-        InvalidConfigError: a policy is unknown.
+        LLMConfigError: a policy is unknown.
         InvalidJSONSchemaError: the schema is no JSON, and a policy has to read it.
     """
     policies = profile.corrections or _NONE
@@ -78,7 +78,7 @@ def correct_request(request: CompleteRequest, profile: ModelProfile, model: str 
             corrected = steps[policy](corrected)
         elif policy:
             known = ", ".join(repr(str(name)) for name in ("", *steps))
-            raise InvalidConfigError(f"llm: the correction {field} is {policy!r}; it can be {known}")
+            raise LLMConfigError(f"llm: the correction {field} is {policy!r}; it can be {known}")
     return corrected
 
 
@@ -173,14 +173,14 @@ def sanitise_schema(schema: bytes, policy: SchemaSanitising | str) -> bytes:
     itself; `permissive` removes both marks everywhere.
 
     Raises:
-        InvalidConfigError: the policy is unknown.
+        LLMConfigError: the policy is unknown.
         InvalidJSONSchemaError: the schema is no JSON.
     """
     if policy == SchemaSanitising.UNSET:
         return schema
     treat = _TREATMENTS.get(policy)
     if treat is None:
-        raise InvalidConfigError(f"llm: schema_sanitising is {policy!r}; use one of {', '.join(_TREATMENTS)}")
+        raise LLMConfigError(f"llm: schema_sanitising is {policy!r}; use one of {', '.join(_TREATMENTS)}")
     try:
         decoded = codec.decode(schema)
         _walk(decoded, treat)

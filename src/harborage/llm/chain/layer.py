@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from harborage.events import Event, EventType, SafePayload
 from harborage.identity import IdentityMissingError, Quadruple, effective_quadruple
-from harborage.llm.errors import ClientClosedError, InvalidConfigError
+from harborage.llm.errors import ClientClosedError, LLMConfigError
 
 if TYPE_CHECKING:
     from harborage.llm.client import CompleteRequest, CompleteResponse, LLMClient
@@ -25,12 +25,12 @@ class Layer:
     Closing it closes the client inside, once, however often it is called.
 
     Raises:
-        InvalidConfigError: there is no client inside.
+        LLMConfigError: there is no client inside.
     """
 
     def __init__(self, inner: LLMClient, cfg: ConfigSnapshot, deps: Deps) -> None:
         if inner is None:
-            raise InvalidConfigError(f"llm: {type(self).__name__} needs a client inside, not None")
+            raise LLMConfigError(f"llm: {type(self).__name__} needs a client inside, not None")
         self._inner = inner
         self._cfg = cfg
         self._deps = deps

@@ -7,14 +7,12 @@ table; without any of them the cost stays zero.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harborage import codec
 from harborage.events import EventType, LLMCost, LLMCostRecordedPayload, LLMUsage
-from harborage.llm.chain.conversation import memoize_on
+from harborage.llm.chain.conversation import LIKELY, answer_tokens, memoize_on, message_tokens, tool_tokens
 from harborage.llm.chain.layer import Layer, caller_or_empty, publish_event
 from harborage.llm.client import (
     ChatMessage,
@@ -22,20 +20,15 @@ from harborage.llm.client import (
     CompleteResponse,
     Cost,
     LLMClient,
-    ToolCallStructured,
-    ToolDeclaration,
     Usage,
     is_amount,
 )
-from harborage.llm.content import TextPart, utf8_size
 from harborage.llm.prices import Prices
 
 if TYPE_CHECKING:
     from harborage.llm.config import ConfigSnapshot, Deps
     from harborage.llm.profile import CostOverrides, ModelProfile
 
-_BYTES_PER_TOKEN: Final = 4
-_OTHER_PART_TOKENS: Final = 16
 _MILLION: Final = 1_000_000
 
 
@@ -154,9 +147,9 @@ def backfill_usage(
     usage = response.usage
     if usage.prompt_tokens or usage.completion_tokens or usage.total_tokens:
         return response
-    prompt = sum([memoize_on(one, "llm.rough_tokens", _message_tokens) for one in request.messages])
-    prompt += sum([memoize_on(one, "llm.rough_tokens", _tool_tokens) for one in request.tools])
-    completion = _answer_bytes(response.content, response.tool_calls) // _BYTES_PER_TOKEN
+    prompt = sum([memoize_on(one, "llm.likely_tokens", _likely_tokens) for one in request.messages])
+    prompt += tool_tokens(request.tools)
+    completion = answer_tokens(response.content, response.tool_calls)
     usage = msgspec.structs.replace(
         usage, prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion
     )
@@ -178,22 +171,5 @@ def cost_from_overrides(usage: Usage, overrides: CostOverrides) -> Cost:
     )
 
 
-def _message_tokens(message: ChatMessage) -> int:
-    calls = sum(_text_tokens(call.name, call.args) for call in message.tool_calls)
-    if message.content.parts is None:
-        return calls + _text_tokens(message.content.text or "")
-    return calls + sum(
-        _text_tokens(part.text) if isinstance(part, TextPart) else _OTHER_PART_TOKENS for part in message.content.parts
-    )
-
-
-def _tool_tokens(tool: ToolDeclaration) -> int:
-    return _text_tokens(tool.name + tool.description, codec.encode(tool.schema))
-
-
-def _text_tokens(text: str, more: bytes = b"") -> int:
-    return 1 + (utf8_size(text) + len(more)) // _BYTES_PER_TOKEN
-
-
-def _answer_bytes(content: str, calls: Sequence[ToolCallStructured]) -> int:
-    return utf8_size(content) + sum(utf8_size(call.name) + len(call.args) for call in calls)
+def _likely_tokens(message: ChatMessage) -> int:
+    return message_tokens(message, LIKELY)

@@ -22,7 +22,7 @@ from harborage.llm.content import AudioPart, FilePart, ImagePart, Part, TextPart
 from harborage.llm.errors import (
     ContextLeakError,
     ContextWindowExceededError,
-    InvalidConfigError,
+    LLMConfigError,
     ProviderTimeoutError,
     ToolsUnsupportedError,
     UnsupportedModelError,
@@ -31,7 +31,7 @@ from harborage.llm.media import parse_data_url
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
-    from harborage.llm.chain.conversation import Conversation
+    from harborage.llm.chain.conversation import ConversationFacts
     from harborage.llm.client import ChatMessage, CompleteRequest, CompleteResponse, LLMClient
     from harborage.llm.config import ConfigSnapshot, Deps
     from harborage.llm.profile import ModelProfile
@@ -53,7 +53,7 @@ class Safe(Layer):
         who = require_caller()
         model = request.model or self._cfg.model
         if not model:
-            raise InvalidConfigError("llm: no model: set llm.model, or name one in the request")
+            raise LLMConfigError("llm: no model: set llm.model, or name one in the request")
         known = read_conversation(request.messages)
         profile = self._profile(model)
         if request.tools and not profile.supports_tools:
@@ -81,7 +81,7 @@ class Safe(Layer):
         return profile
 
     def _check_leaks(
-        self, messages: Sequence[ChatMessage], known: Conversation, limit: int, who: Quadruple, model: str
+        self, messages: Sequence[ChatMessage], known: ConversationFacts, limit: int, who: Quadruple, model: str
     ) -> None:
         is_heavy = known.longest_text >= self._threshold
         leak = find_leak(messages, self._threshold, limit, where=None if is_heavy else known.data_urls)

@@ -14,10 +14,10 @@ from typing import Final
 
 import msgspec
 
-from harborage.llm.errors import InvalidConfigError, LLMError
+from harborage.llm.errors import LLMConfigError, LLMError
 
 
-class UnknownWeightsError(InvalidConfigError):
+class UnknownWeightsError(LLMConfigError):
     """No weights have this name. `name` is the unknown one, `known` are the others, sorted."""
 
     def __init__(self, name: str = "", known: tuple[str, ...] = ()) -> None:
@@ -29,7 +29,7 @@ class UnknownWeightsError(InvalidConfigError):
         )
 
 
-class WeightsMissingError(InvalidConfigError):
+class WeightsMissingError(LLMConfigError):
     """The weights are not on this machine, or not whole. `path` is where they should be."""
 
     def __init__(self, message: str = "", path: str = "") -> None:

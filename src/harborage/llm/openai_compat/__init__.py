@@ -38,7 +38,7 @@ def make(cfg: ConfigSnapshot, deps: Deps) -> OpenAICompatDriver:
 
     Raises:
         MissingAPIKeyError: the provider takes no call without a key, and there is none; it names the variable.
-        InvalidConfigError: the address is missing or is none, or the key holds characters that no key has.
+        LLMConfigError: the address is missing or is none, or the key holds characters that no key has.
     """
     known = PROVIDERS.get(cfg.provider)
     variables = () if known is None else known.key_variables

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from harborage.events import safe_excerpt
-from harborage.llm.errors import ConnectionFailedError, InvalidConfigError, MalformedAnswerError, ProviderTimeoutError
+from harborage.llm.errors import ConnectionFailedError, LLMConfigError, MalformedAnswerError, ProviderTimeoutError
 from harborage.llm.openai_compat.quirks import quirks_of
 from harborage.llm.providers import PROVIDERS
 from harborage.llm.transport import Timeouts, open_connections
@@ -71,13 +71,13 @@ def endpoint(base_url: str, provider: str) -> str:
     """Return the address of the method below that of the service; a query stays behind it.
 
     Raises:
-        InvalidConfigError: the address is no HTTP address.
+        LLMConfigError: the address is no HTTP address.
     """
     base, mark, query = base_url.strip().partition("?")
     base = base.rstrip("/")
     if not _is_http(base):
         what = f"{base_url!r} is none" if base_url else "it has none"
-        raise InvalidConfigError(
+        raise LLMConfigError(
             f"{provider} needs an HTTP address, and {what}; set llm.base_url, such as http://127.0.0.1:8000/v1"
         )
     return f"{base if base.endswith(_PATH) else base + _PATH}{mark}{query}"
@@ -122,7 +122,7 @@ def connection_error(error: Exception, *, provider: str, model: str, address: st
             text = f"{provider}: the answer is compressed in a way that cannot be read ({reason})"
             return MalformedAnswerError(text, provider=provider, model=model)
         case httpx2.InvalidURL() | httpx2.UnsupportedProtocol() | httpx2.LocalProtocolError():
-            return InvalidConfigError(f"{provider}: {address} cannot be called ({reason}); check llm.base_url")
+            return LLMConfigError(f"{provider}: {address} cannot be called ({reason}); check llm.base_url")
         case _:
             text = f"{provider}: the connection to {address} broke ({reason})"
             return ConnectionFailedError(text, provider=provider, model=model)

@@ -15,7 +15,7 @@ from harborage import codec
 from harborage.errors import error_reason
 from harborage.identity import Quadruple, effective_quadruple
 from harborage.llm import CompleteRequest, CompleteResponse, LLMClient
-from harborage.runtime.exchanges import Asked, Exchange, Transcript, answered, failure_of, prompt_of
+from harborage.runtime.exchanges import Asked, Exchange, ExchangeRecorder, answered, failure_of, prompt_of
 
 __all__ = ["NOTHING_HEARD", "Heard", "Hearing"]
 
@@ -47,7 +47,7 @@ class Heard:
         self._calls.append(call)
         return call
 
-    def told(self, transcript: Transcript, logger: logging.Logger) -> msgspec.Raw:
+    def told(self, transcript: ExchangeRecorder, logger: logging.Logger) -> msgspec.Raw:
         """The exchanges as they are recorded; those whose answer nobody waited for are left out."""
         exchanges = [_encoded(call, transcript, logger) for call in self._calls if call.outcome is not None]
         return msgspec.Raw(b"[" + b",".join(exchanges) + b"]") if exchanges else NOTHING_HEARD
@@ -96,7 +96,7 @@ class _Overheard:
         await self._inner.close()
 
 
-def _encoded(call: _Call, transcript: Transcript, logger: logging.Logger) -> bytes:
+def _encoded(call: _Call, transcript: ExchangeRecorder, logger: logging.Logger) -> bytes:
     try:
         return codec.encode(_exchange(call, transcript), "heard")
     except Exception as error:  # noqa: BLE001 - logged; hearing must not end a run
@@ -107,7 +107,7 @@ def _encoded(call: _Call, transcript: Transcript, logger: logging.Logger) -> byt
         return codec.encode(Exchange(Asked(0)))
 
 
-def _exchange(call: _Call, transcript: Transcript) -> Exchange:
+def _exchange(call: _Call, transcript: ExchangeRecorder) -> Exchange:
     asked = transcript.told(prompt_of(call.request))
     match call.outcome:
         case Exception() as error:

@@ -17,7 +17,7 @@ from harborage.runtime.agent.session_artifacts import SessionArtifacts
 from harborage.runtime.durable import GatedTools, RunRequest
 from harborage.runtime.effects import StepCall, Waiting
 from harborage.runtime.engines.mailbox import Mailbox
-from harborage.runtime.exchanges import Transcript
+from harborage.runtime.exchanges import ExchangeRecorder
 from harborage.runtime.steering.run_spec import ToolExecutor
 from harborage.runtime.steering.state import RunState
 
@@ -49,7 +49,7 @@ class LiveRun(msgspec.Struct, kw_only=True):
     state: RunState | None = None
     unanswered: list[str] = []
     was_cut_at_gate: bool = False
-    transcript: Transcript | None = None
+    transcript: ExchangeRecorder | None = None
     manifest: tuple[ArtifactManifestEntry, ...] = ()
     first_manifest: tuple[ArtifactManifestEntry, ...] | None = None
     is_rehearsal: bool = False
@@ -83,10 +83,10 @@ class LiveRun(msgspec.Struct, kw_only=True):
         """The tools whose calls its loop has approved before they are made."""
         return GatedTools(is_all=True) if self.state is None else self.state.gated_tools
 
-    def told(self) -> Transcript:
+    def told(self) -> ExchangeRecorder:
         """The transcript, made when it is first needed: a run without a model has none."""
         if self.transcript is None:
-            self.transcript = Transcript()
+            self.transcript = ExchangeRecorder()
         return self.transcript
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from harborage.runtime.approval.answering import APPROVER_SCOPES as APPROVER_SCOPES
     from harborage.runtime.approval.answering import answer_approval as answer_approval
     from harborage.runtime.approval.errors import ApprovalCancelledError as ApprovalCancelledError
+    from harborage.runtime.approval.errors import ApprovalDecisionError as ApprovalDecisionError
     from harborage.runtime.approval.errors import ApprovalError as ApprovalError
     from harborage.runtime.approval.errors import ApprovalMismatchError as ApprovalMismatchError
     from harborage.runtime.approval.errors import ApprovalNotFoundError as ApprovalNotFoundError
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from harborage.runtime.approval.errors import CoordinatorRequiredError as CoordinatorRequiredError
     from harborage.runtime.approval.errors import GateClosedError as GateClosedError
     from harborage.runtime.approval.errors import IdentityRequiredError as IdentityRequiredError
-    from harborage.runtime.approval.errors import InvalidDecisionError as InvalidDecisionError
     from harborage.runtime.approval.errors import InvalidRequestError as InvalidRequestError
     from harborage.runtime.approval.errors import PolicyFailedError as PolicyFailedError
     from harborage.runtime.approval.errors import PolicyRequiredError as PolicyRequiredError
@@ -47,7 +47,7 @@ else:
             "harborage.runtime.approval.errors": (
                 "ApprovalCancelledError ApprovalError ApprovalMismatchError ApprovalNotFoundError "
                 "ApprovalScopeRequiredError ApprovalUnrecordedError BusRequiredError CoordinatorRequiredError "
-                "GateClosedError IdentityRequiredError InvalidDecisionError InvalidRequestError PolicyFailedError "
+                "GateClosedError IdentityRequiredError ApprovalDecisionError InvalidRequestError PolicyFailedError "
                 "PolicyRequiredError RedactorRequiredError ToolRejectedError"
             ),
             "harborage.runtime.approval.gate": "DEFAULT_TIMEOUT ApprovalGate",

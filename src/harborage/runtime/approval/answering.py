@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from harborage.identity import Identity, Quadruple, held_scopes
 from harborage.runtime.approval.errors import (
+    ApprovalDecisionError,
     ApprovalNotFoundError,
     ApprovalScopeRequiredError,
-    InvalidDecisionError,
     InvalidRequestError,
 )
 from harborage.runtime.approval.model import ApprovalDecision, answer_payload, fingerprint_of
@@ -50,7 +50,7 @@ async def answer_approval(
     replaces the arguments; only the waiting call can read them.
 
     Raises:
-        InvalidDecisionError, InvalidRequestError, ApprovalScopeRequiredError, ApprovalNotFoundError: in this order.
+        ApprovalDecisionError, InvalidRequestError, ApprovalScopeRequiredError, ApprovalNotFoundError: in this order.
         ScopeMismatchError: the call belongs to another identity; it keeps waiting.
     """
     chosen, held = check_answer(decision, args, scopes)
@@ -78,7 +78,7 @@ def check_answer(
     """Return the decision, and the scopes it is made with.
 
     Raises:
-        InvalidDecisionError, InvalidRequestError, ApprovalScopeRequiredError: in this order.
+        ApprovalDecisionError, InvalidRequestError, ApprovalScopeRequiredError: in this order.
     """
     chosen = check_decision(decision)
     if args is not None and (chosen is not ApprovalDecision.APPROVE or not isinstance(args, bytes)):
@@ -93,9 +93,9 @@ def check_decision(decision: ApprovalDecision) -> ApprovalDecision:
     """Return the decision as an `ApprovalDecision`.
 
     Raises:
-        InvalidDecisionError: it is neither approve nor reject.
+        ApprovalDecisionError: it is neither approve nor reject.
     """
     try:
         return ApprovalDecision(decision)
     except ValueError:
-        raise InvalidDecisionError(decision) from None
+        raise ApprovalDecisionError(decision) from None

@@ -5,7 +5,7 @@
     │                                 a gate was built without one of its parts
     ├── GateClosedError               the gate is closed
     ├── InvalidRequestError           a call, or an answer, that no gate can handle
-    ├── InvalidDecisionError          neither approve nor reject
+    ├── ApprovalDecisionError          neither approve nor reject
     ├── PolicyFailedError             the policy gave no answer; the call does not run
     ├── ApprovalScopeRequiredError    the approver lacks the scope
     ├── ApprovalNotFoundError         no call waits under this token
@@ -23,6 +23,7 @@ from harborage.tools.errors import ToolRejectedError
 
 __all__ = [
     "ApprovalCancelledError",
+    "ApprovalDecisionError",
     "ApprovalError",
     "ApprovalMismatchError",
     "ApprovalNotFoundError",
@@ -32,7 +33,6 @@ __all__ = [
     "CoordinatorRequiredError",
     "GateClosedError",
     "IdentityRequiredError",
-    "InvalidDecisionError",
     "InvalidRequestError",
     "PolicyFailedError",
     "PolicyRequiredError",
@@ -69,7 +69,7 @@ class InvalidRequestError(ApprovalError):
     """An approval gate got a request or an answer that it cannot handle."""
 
 
-class InvalidDecisionError(ApprovalError):
+class ApprovalDecisionError(ApprovalError):
     """An approval is answered with approve or reject; `decision` is the value."""
 
     def __init__(self, decision: str = "") -> None:

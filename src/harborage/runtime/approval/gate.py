@@ -85,7 +85,7 @@ class ApprovalGate:
 
     Raises:
         PolicyRequiredError, CoordinatorRequiredError, BusRequiredError, RedactorRequiredError: that part is None.
-        InvalidOptionError, InvalidDecisionError: `policy` or `timeout`, or `default`, has an invalid value.
+        InvalidOptionError, ApprovalDecisionError: `policy` or `timeout`, or `default`, has an invalid value.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class ApprovalGate:
         `who` answers, by default the ambient identity, with `scopes`, by default the ambient ones.
 
         Raises:
-            GateClosedError, InvalidDecisionError, InvalidRequestError, ApprovalScopeRequiredError,
+            GateClosedError, ApprovalDecisionError, InvalidRequestError, ApprovalScopeRequiredError,
             ApprovalNotFoundError: in this order.
             InvalidRequestError: the tool does not take `args`; the call keeps waiting.
             ScopeMismatchError: the call belongs to another identity; it keeps waiting.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from harborage.errors import HarborageError
-from harborage.runtime.engines.histories import request_of
 from harborage.runtime.engines.reader import RunReader
 from harborage.runtime.journal import encode_entry
 from harborage.store import RunQuery
@@ -16,7 +15,7 @@ from harborage.store import RunQuery
 if TYPE_CHECKING:
     from harborage.store import RunRow, Store
 
-__all__ = ["RunPrefixError", "RunUnknownError", "all_runs", "find_run", "goal_of", "is_part", "read_run"]
+__all__ = ["RunPrefixError", "RunUnknownError", "all_runs", "find_run", "is_part", "read_run"]
 
 _SHOWN: Final = 5
 _LEAST_END: Final = 4
@@ -83,12 +82,3 @@ async def read_run(store: Store, run_id: str) -> builtins.list[bytes]:
         EntryDamagedError, JournalCorruptError: it is damaged; the text names the entry.
     """
     return [encode_entry(one) for one in await RunReader(store).entries(run_id)]
-
-
-async def goal_of(store: Store, run_id: str) -> str:
-    """The whole goal that a run was started with; its row has only as much of it as lists show.
-
-    Raises:
-        EntryDamagedError, JournalCorruptError: its record is damaged, or not there.
-    """
-    return request_of(run_id, await RunReader(store).entries(run_id)).goal

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from harborage.runtime.pauses.errors import CrossUserScopeError as CrossUserScopeError
     from harborage.runtime.pauses.errors import IdentityRequiredError as IdentityRequiredError
     from harborage.runtime.pauses.errors import InvalidDeadlineError as InvalidDeadlineError
-    from harborage.runtime.pauses.errors import InvalidDecisionError as InvalidDecisionError
     from harborage.runtime.pauses.errors import InvalidPageError as InvalidPageError
     from harborage.runtime.pauses.errors import InvalidReasonError as InvalidReasonError
     from harborage.runtime.pauses.errors import PauseAmbiguousError as PauseAmbiguousError
+    from harborage.runtime.pauses.errors import PauseDecisionError as PauseDecisionError
     from harborage.runtime.pauses.errors import PauseError as PauseError
     from harborage.runtime.pauses.errors import PauseNotFoundError as PauseNotFoundError
     from harborage.runtime.pauses.errors import ScopeMismatchError as ScopeMismatchError
@@ -53,7 +53,7 @@ else:
             "harborage.runtime.pauses.coordinator": "Coordinator",
             "harborage.runtime.pauses.errors": (
                 "AlreadyAnsweredError AlreadyResumedError CheckpointCorruptError CrossTenantScopeError "
-                "CrossUserScopeError IdentityRequiredError InvalidDeadlineError InvalidDecisionError InvalidPageError "
+                "CrossUserScopeError IdentityRequiredError InvalidDeadlineError PauseDecisionError InvalidPageError "
                 "InvalidReasonError PauseAmbiguousError PauseError PauseNotFoundError ScopeMismatchError "
                 "ToolContextLostError UnserializableError UnsupportedFormatVersionError"
             ),

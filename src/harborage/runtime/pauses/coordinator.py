@@ -20,8 +20,8 @@ from harborage.runtime.pauses.errors import (
     AlreadyResumedError,
     CheckpointCorruptError,
     InvalidDeadlineError,
-    InvalidDecisionError,
     InvalidReasonError,
+    PauseDecisionError,
     PauseNotFoundError,
     ScopeMismatchError,
     ToolContextLostError,
@@ -105,7 +105,7 @@ class Coordinator:
         """Open a pause, or return the one that has the same key.
 
         Raises:
-            IdentityRequiredError, InvalidReasonError, InvalidDecisionError, InvalidDeadlineError: in this order.
+            IdentityRequiredError, InvalidReasonError, PauseDecisionError, InvalidDeadlineError: in this order.
             UnserializableError: the payload or the trajectory cannot be kept.
             DatabaseError, StoreError: the store refused. In every case nothing is recorded.
         """
@@ -132,7 +132,7 @@ class Coordinator:
         with its default, for every caller. Only the call that waits for the pause gets `sealed`.
 
         Raises:
-            InvalidDecisionError, IdentityRequiredError, PauseNotFoundError, AlreadyResumedError, ScopeMismatchError:
+            PauseDecisionError, IdentityRequiredError, PauseNotFoundError, AlreadyResumedError, ScopeMismatchError:
                 in this order. The error tells callers who may see the pause how it was settled, when and by whom.
             ToolContextLostError: the run needs a live handle that this process does not hold; the pause stays open.
             UnserializableError: the payload cannot be kept; the pause stays open.
@@ -412,7 +412,7 @@ def _decision(decision: PauseDecision) -> PauseDecision:
     try:
         return PauseDecision(decision)
     except ValueError:
-        raise InvalidDecisionError(decision) from None
+        raise PauseDecisionError(decision) from None
 
 
 def _token(owner: Quadruple, key: str) -> str:

@@ -2,7 +2,7 @@
 
     PauseError
     ├── InvalidReasonError              not one of the four reasons
-    ├── InvalidDecisionError            not one of the four decisions
+    ├── PauseDecisionError            not one of the four decisions
     ├── InvalidDeadlineError            a deadline without a time zone
     ├── InvalidPageError                a page number or size out of range
     ├── PauseNotFoundError              there is no pause with this token
@@ -40,10 +40,10 @@ __all__ = [
     "CrossUserScopeError",
     "IdentityRequiredError",
     "InvalidDeadlineError",
-    "InvalidDecisionError",
     "InvalidPageError",
     "InvalidReasonError",
     "PauseAmbiguousError",
+    "PauseDecisionError",
     "PauseError",
     "PauseNotFoundError",
     "ScopeMismatchError",
@@ -68,7 +68,7 @@ class InvalidReasonError(PauseError):
         )
 
 
-class InvalidDecisionError(PauseError):
+class PauseDecisionError(PauseError):
     """A pause was settled with a decision that is not one of the four; `decision` is that value."""
 
     def __init__(self, decision: str = "") -> None:

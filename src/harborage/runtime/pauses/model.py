@@ -185,7 +185,7 @@ class PauseCoordinator(Protocol):
         """Open a pause.
 
         Raises:
-            IdentityRequiredError, InvalidReasonError, InvalidDecisionError, InvalidDeadlineError: in this order.
+            IdentityRequiredError, InvalidReasonError, PauseDecisionError, InvalidDeadlineError: in this order.
             UnserializableError: the payload or the trajectory cannot be kept.
             DatabaseError, StoreError: the store refused. In every case nothing is recorded.
         """
@@ -206,7 +206,7 @@ class PauseCoordinator(Protocol):
         Only the call that waits for the pause gets `sealed`.
 
         Raises:
-            InvalidDecisionError, IdentityRequiredError, PauseNotFoundError, AlreadyResumedError, ScopeMismatchError:
+            PauseDecisionError, IdentityRequiredError, PauseNotFoundError, AlreadyResumedError, ScopeMismatchError:
                 in this order. The error tells callers who may see the pause how it was settled, when and by whom.
             ToolContextLostError: the run needs a live handle that this process does not hold; the pause stays open.
             UnserializableError: the payload cannot be kept; the pause stays open.
