@@ -38,6 +38,8 @@ from harborage.store import (
     Store,
 )
 from harborage.store.errors import CommitRefusedError, StoreError
+from harborage.store.examining import BEGINNING, Part
+from tests.kit.audited import JUDGES
 
 TENANTS = 40
 USERS = 10
@@ -154,6 +156,8 @@ async def _read(store: Store) -> None:
     await store.patch("patch", who=ME)
     await store.next_due(agent="a1")
     await store.orphans()
+    for part in Part:
+        await store.examine(part, JUDGES, BEGINNING)
 
 
 async def _write(store: Store) -> None:

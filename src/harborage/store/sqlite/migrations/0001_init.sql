@@ -178,7 +178,7 @@ CREATE TABLE harborage_pauses (
 CREATE INDEX harborage_pauses_all ON harborage_pauses (opened_at);
 CREATE INDEX harborage_pauses_run ON harborage_pauses (run);
 CREATE INDEX harborage_pauses_user ON harborage_pauses (tenant, user, opened_at);
-CREATE INDEX harborage_pauses_open ON harborage_pauses (tenant, opened_at) WHERE status = 'open';
+CREATE INDEX harborage_pauses_open ON harborage_pauses (tenant, opened_at, run) WHERE status = 'open';
 CREATE INDEX harborage_pauses_due ON harborage_pauses (deadline) WHERE status = 'open' AND deadline IS NOT NULL;
 
 CREATE TABLE harborage_patches (

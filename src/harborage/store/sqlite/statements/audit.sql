@@ -4,7 +4,7 @@
 SELECT max(num) FROM (SELECT num FROM harborage_runs WHERE num > :after ORDER BY num LIMIT :size);
 
 -- name: runs_last
-SELECT max(num) FROM harborage_runs;
+SELECT num FROM harborage_runs WHERE num > 0 ORDER BY num DESC LIMIT 1;
 
 -- name: suspect_runs
 -- Runs that may not agree with what is kept of them elsewhere, or that may wait for nothing.
@@ -56,7 +56,7 @@ FROM harborage_journal AS entry LEFT JOIN harborage_runs AS run ON run.num = ent
 WHERE entry.num > :after ORDER BY entry.num LIMIT :size;
 
 -- name: entries_last
-SELECT max(num) FROM harborage_journal;
+SELECT num FROM harborage_journal WHERE num > 0 ORDER BY num DESC LIMIT 1;
 
 -- name: run_name
 SELECT CAST(run_id AS BLOB) FROM harborage_runs WHERE num = :number;
@@ -77,7 +77,7 @@ SELECT body.num, CAST(body.digest AS BLOB), body.data, (
 FROM harborage_bodies AS body WHERE body.num > :after ORDER BY body.num LIMIT :size;
 
 -- name: bodies_last
-SELECT max(num) FROM harborage_bodies;
+SELECT num FROM harborage_bodies WHERE num > 0 ORDER BY num DESC LIMIT 1;
 
 -- name: controls
 SELECT
@@ -87,7 +87,7 @@ FROM harborage_controls AS control LEFT JOIN harborage_runs AS run ON run.num = 
 WHERE control.num > :after ORDER BY control.num LIMIT :size;
 
 -- name: controls_last
-SELECT max(num) FROM harborage_controls;
+SELECT num FROM harborage_controls WHERE num > 0 ORDER BY num DESC LIMIT 1;
 
 -- name: pauses
 SELECT
@@ -97,7 +97,7 @@ SELECT
 FROM harborage_pauses AS pause WHERE pause.num > :after ORDER BY pause.num LIMIT :size;
 
 -- name: pauses_last
-SELECT max(num) FROM harborage_pauses;
+SELECT num FROM harborage_pauses WHERE num > 0 ORDER BY num DESC LIMIT 1;
 
 -- name: groups
 -- Whether each may not agree with its members.
@@ -114,13 +114,13 @@ FROM harborage_groups AS one JOIN harborage_sessions AS session ON session.num =
 WHERE one.num > :after ORDER BY one.num LIMIT :size;
 
 -- name: groups_last
-SELECT max(num) FROM harborage_groups;
+SELECT num FROM harborage_groups WHERE num > 0 ORDER BY num DESC LIMIT 1;
 
 -- name: sessions
 SELECT num FROM harborage_sessions WHERE num > :after ORDER BY num LIMIT :size;
 
 -- name: sessions_last
-SELECT max(num) FROM harborage_sessions;
+SELECT num FROM harborage_sessions WHERE num > 0 ORDER BY num DESC LIMIT 1;
 
 -- name: suspect_sessions
 -- Sessions whose events may not be those that they count: their places are not one to that number.
@@ -142,7 +142,7 @@ FROM harborage_events AS event LEFT JOIN harborage_sessions AS session ON sessio
 WHERE event.sequence > :after ORDER BY event.sequence LIMIT :size;
 
 -- name: events_last
-SELECT max(sequence) FROM harborage_events;
+SELECT sequence FROM harborage_events WHERE sequence > 0 ORDER BY sequence DESC LIMIT 1;
 
 -- name: tables
 -- The large ones last.

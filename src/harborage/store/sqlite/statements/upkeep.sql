@@ -5,7 +5,9 @@ SELECT run.run_id FROM harborage_runs AS run INDEXED BY harborage_runs_live
 WHERE run.status < 3 AND run.status = 2
   AND run.owner IS NULL AND NOT run.woken AND run.blocked IS NULL AND run.wake_at IS NULL AND run.awaits IS NULL
   AND run.position > 0
-  AND NOT EXISTS (SELECT 1 FROM harborage_pauses AS pause WHERE pause.run = run.run_id AND pause.status = 'open')
+  AND run.run_id NOT IN (
+    SELECT pause.run FROM harborage_pauses AS pause INDEXED BY harborage_pauses_open WHERE pause.status = 'open'
+  )
 LIMIT :limit;
 
 -- name: parent_ended
@@ -15,10 +17,13 @@ WHERE run.status < 3 AND run.parent IS NOT NULL AND run.cascades AND parent.stat
 LIMIT :limit;
 
 -- name: pause_of_ended
-SELECT pause.token, pause.run FROM harborage_pauses AS pause
-CROSS JOIN harborage_runs AS run ON run.run_id = pause.run
-WHERE pause.status = 'open' AND run.status >= 3
-LIMIT :limit;
+-- The index has the run of a pause, so only what is found is read.
+SELECT found.token, found.run FROM (
+  SELECT pause.num FROM harborage_pauses AS pause INDEXED BY harborage_pauses_open
+  CROSS JOIN harborage_runs AS run ON run.run_id = pause.run
+  WHERE pause.status = 'open' AND run.status >= 3
+  LIMIT :limit
+) AS ended CROSS JOIN harborage_pauses AS found ON found.num = ended.num;
 
 -- name: group_not_ended
 SELECT one.group_id, one.owner FROM harborage_groups AS one
