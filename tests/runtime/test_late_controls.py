@@ -26,9 +26,10 @@ from harborage.planner import (
     SpawnTask,
 )
 from harborage.runtime.approval import AlwaysDeny
+from harborage.runtime.durable import RunNotFoundError
 from harborage.runtime.host import Runtime
 from harborage.runtime.journal import Done, decode_entry
-from harborage.runtime.steering import ControlEvent, ControlType, Scope
+from harborage.runtime.steering import ControlEvent, ControlType, Scope, SteeringError
 from harborage.state.errors import DatabaseLockedError
 from harborage.state.storage import Storage, open_storage
 from harborage.store import Commit, Committed, ControlRow, SendControl
@@ -98,6 +99,27 @@ async def test_a_control_from_another_process_that_comes_too_late_is_rejected(tm
         assert await run.result() == GOAL
         wanted = [("control.rejected", "USER_MESSAGE"), ("control.rejected", "INJECT_CONTEXT")]
         assert await outcomes(first, run.id) == wanted
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+async def test_every_control_of_a_flood_has_an_outcome(is_kept: bool, tmp_path: Path) -> None:
+    """A run that ends under hundreds of accepted messages tells of each that it came too late, one refused raises."""
+    planner = Held()
+    storage = f"sqlite:{tmp_path / 'runs.db'}" if is_kept else None
+    async with Runtime(planner=planner, storage=storage) as runtime, asyncio.timeout(60):
+        run = await runtime.start("g", who=ME)
+        await planner.is_asked.wait()
+        sending = [asyncio.create_task(run.message(f"message {number}")) for number in range(300)]
+        await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
+        planner.may_answer.set()
+        sent = await asyncio.gather(*sending, return_exceptions=True)
+        assert await run.result() == GOAL
+        refused = [one for one in sent if one is not True]
+        assert all(isinstance(one, RunNotFoundError | SteeringError) for one in refused)
+        told = 300 - sum(
+            isinstance(one, RunNotFoundError) for one in refused
+        )  # that there is no run is told nobody else
+        assert await outcomes(runtime, run.id) == [("control.rejected", "USER_MESSAGE")] * told
 
 
 async def test_a_control_accepted_while_the_end_is_written_is_rejected(storage: Storage) -> None:

@@ -39,8 +39,10 @@ class Run:
 
     Every control is checked and queued before its method returns, and applied at the run's next step boundary; a hard
     cancel and an approval reach a step in flight at once. A control that is refused raises, and is announced as
-    `control.rejected`. A run that is blocked (`status()` says so) keeps controls, answers too, and takes them once it
-    goes on; that is logged as a warning.
+    `control.rejected`; one for a run that has ended raises alone. What was queued when the run ended is rejected then:
+    each one's `control.rejected` says `run_ended`, and may come behind the event that ends the task, so a caller who
+    must know replays the bus once there is a result. A run that is blocked (`status()` says so) keeps controls, answers
+    too, and takes them once it goes on; that is logged as a warning.
     """
 
     def __init__(
