@@ -53,7 +53,7 @@ from harborage.runtime.host import Run, Runtime
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import AlreadyResumedError, PauseDecision, PauseNotFoundError
 from harborage.runtime.steering import RunCancelledError
-from harborage.runtime.steering.apply import arrived, remember, settle, steered, told
+from harborage.runtime.steering.apply import apply_arrivals, apply_controls, apply_plan, remember, settle
 from harborage.runtime.steering.arrivals import Arrivals, Woken
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.steering.state import OpenPause, Planned, RunState, Steered
@@ -208,7 +208,7 @@ class Story:
                 if type(error).__name__ != "UnusableCallError":
                     raise
                 return
-            self.run = told(self.run, planned)
+            self.run = apply_plan(self.run, planned)
             if isinstance(planned.decision, Finish):
                 return
             self.run = remember(self.run, planned, observed(planned.decision, self.dice))
@@ -251,13 +251,13 @@ class Story:
                     )
                 case 6:
                     group = BackgroundResult(group_id=f"g{self.said}", status="completed", resolved_at=AT)
-                    arrived(self.run, Arrivals(background=(group,)))
+                    apply_arrivals(self.run, Arrivals(background=(group,)))
                 case 7:
                     self.restart() if self.dice.random() < 0.5 else self.shorten()
 
     def control(self, type: ControlType, payload: dict[str, Any]) -> None:
         event = ControlEvent(type, self.who, Scope.ADMIN, "t", payload)
-        steered(self.run, [Steered(control=event)])
+        apply_controls(self.run, [Steered(control=event)])
 
     def shorten(self) -> None:
         """By a model or by arithmetic; what was said before is the summary's business from then on."""

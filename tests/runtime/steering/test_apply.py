@@ -26,7 +26,7 @@ from harborage.planner import (
 )
 from harborage.runtime.pauses import PauseDecision
 from harborage.runtime.steering import ControlEvent, ControlType, Scope
-from harborage.runtime.steering.apply import arrived, paused, remember, settle, steered, told
+from harborage.runtime.steering.apply import apply_arrivals, apply_controls, apply_plan, park, remember, settle
 from harborage.runtime.steering.arrivals import Arrivals, Woken
 from harborage.runtime.steering.state import Cancelling, OpenPause, Planned, RunState, Steered
 from tests.kit.tables import each_row
@@ -108,8 +108,8 @@ def test_every_control_with_every_payload_changes_what_it_may(
     """Nothing else moves; a payload that makes no sense changes nothing; a control that failed changes nothing."""
     one = control(type, payload)
     before = seen(state())
-    assert seen(steered(state(), [Steered(control=one)])) == {**before, **changes(type, payload)}
-    assert seen(steered(state(), [Steered(control=one, error="apply_failed")])) == before
+    assert seen(apply_controls(state(), [Steered(control=one)])) == {**before, **changes(type, payload)}
+    assert seen(apply_controls(state(), [Steered(control=one, error="apply_failed")])) == before
 
 
 @each_row(
@@ -128,7 +128,7 @@ def test_every_control_with_every_payload_changes_what_it_may(
 def test_a_cancel_only_ever_gets_harder(before: str, hard: bool, after: str) -> None:
     """A second soft one does not give the planner another call."""
     run = state(cancelling=Cancelling(before))
-    steered(run, [Steered(control=control(ControlType.CANCEL, {"hard": hard}))])
+    apply_controls(run, [Steered(control=control(ControlType.CANCEL, {"hard": hard}))])
     assert run.cancelling == after
     assert run.signals.cancelled
 
@@ -136,7 +136,7 @@ def test_a_cancel_only_ever_gets_harder(before: str, hard: bool, after: str) -> 
 def test_controls_of_one_batch_add_up_in_order() -> None:
     """Lists grow in arrival order, the last goal wins, and every one that counts is noted at its step."""
     run = state(trajectory=Trajectory(steps=[Step(action=CALL)]))
-    steered(
+    apply_controls(
         run,
         [
             Steered(control=control(ControlType.USER_MESSAGE, {"message": "a"})),
@@ -169,7 +169,7 @@ def test_a_settled_pause_goes_on_or_ends_the_run(
             settled_payload=payload,
             settled_at=at,
         )
-        steered(run, [outcome])
+        apply_controls(run, [outcome])
     else:
         settle(run, Woken(decision, payload, at))
     assert run.pause is None
@@ -194,17 +194,17 @@ def test_a_pause_that_a_control_opened_parks_the_run() -> None:
     """One that the next control of the batch settles does not."""
     run = state()
     opened = Steered(control=control(ControlType.PAUSE), opened=PAUSE)
-    steered(run, [opened])
+    apply_controls(run, [opened])
     assert run.pause == PAUSE
     settled = Steered(control=control(ControlType.RESUME), settled=PauseDecision.RESUME, settled_token="p")
-    run = steered(state(), [opened, settled])
+    run = apply_controls(state(), [opened, settled])
     assert run.pause is None
     assert run.trajectory.resume_hint is not None
 
 
 def test_a_planner_may_park_the_run() -> None:
     """The pause that was opened for it is the run's."""
-    assert paused(state(), PAUSE).pause == PAUSE
+    assert park(state(), PAUSE).pause == PAUSE
 
 
 @each_row("is_past", [False, True])
@@ -212,7 +212,7 @@ def test_a_planner_may_park_the_run() -> None:
 def test_a_deadline_that_passed_stays_passed(was_past: bool, is_past: bool) -> None:
     """Whether a boundary or a wake-up said so."""
     for change in (
-        lambda run: arrived(run, Arrivals(is_past_deadline=is_past)),
+        lambda run: apply_arrivals(run, Arrivals(is_past_deadline=is_past)),
         lambda run: settle(run, Woken(is_past_deadline=is_past)),
     ):
         assert change(state(is_past_deadline=was_past)).is_past_deadline == (was_past or is_past)
@@ -232,14 +232,14 @@ def test_waking_without_a_pause_changes_nothing() -> None:
 def test_background_results_are_kept_by_group() -> None:
     """A later result of the same group takes the place of the earlier one."""
     first, second = (BackgroundResult(group_id="g", status=one, resolved_at=AT) for one in ("completed", "cancelled"))
-    run = arrived(state(), Arrivals(background=(first,)))
-    assert arrived(run, Arrivals(background=(second,))).trajectory.background == {"g": second}
+    run = apply_arrivals(state(), Arrivals(background=(first,)))
+    assert apply_arrivals(run, Arrivals(background=(second,))).trajectory.background == {"g": second}
 
 
 @each_row("before, after", [("no", "no"), ("asked", "told"), ("told", "told"), ("hard", "hard")])
 def test_a_soft_cancel_gets_one_call(before: str, after: str) -> None:
     """Once the planner has answered it has been told."""
-    assert told(state(cancelling=Cancelling(before)), Planned(decision=CALL)).cancelling == after
+    assert apply_plan(state(cancelling=Cancelling(before)), Planned(decision=CALL)).cancelling == after
 
 
 @each_row("signals", [ControlSignals(), ControlSignals(cancelled=True, user_messages=("a",))])
@@ -247,7 +247,7 @@ def test_a_soft_cancel_gets_one_call(before: str, after: str) -> None:
 def test_what_the_planner_was_told_is_delivered_once(signals: ControlSignals, hint: ResumeHint | None) -> None:
     """Signals and the answer to a pause are gone after its call, together or alone; the call is counted."""
     run = state(signals=signals, trajectory=Trajectory(resume_hint=hint))
-    told(run, Planned(decision=CALL))
+    apply_plan(run, Planned(decision=CALL))
     assert (run.signals, run.trajectory.resume_hint, run.steps) == (ControlSignals(), None, 1)
 
 
@@ -257,15 +257,15 @@ DEFERRED = (ToolCallDeferred(name="x"),)
 @each_row("answered, kept", [(None, DEFERRED), ((), ()), (DEFERRED * 2, DEFERRED * 2)], ids=["silent", "empty", "new"])
 def test_the_queue_of_calls_changes_only_when_the_planner_says_so(answered: Any, kept: Any) -> None:
     """An empty list counts; silence does not."""
-    assert told(state(pending=DEFERRED), Planned(decision=CALL, pending=answered)).pending == kept
+    assert apply_plan(state(pending=DEFERRED), Planned(decision=CALL, pending=answered)).pending == kept
 
 
 def test_a_summary_stands_for_the_steps_so_far() -> None:
     """Without one nothing is summarised."""
     summary = TrajectorySummary(note="n")
     run = state(trajectory=Trajectory(steps=[Step(action=CALL)] * 3))
-    assert told(run, Planned(decision=CALL)).trajectory.summary is None
-    told(run, Planned(decision=CALL, summary=summary))
+    assert apply_plan(run, Planned(decision=CALL)).trajectory.summary is None
+    apply_plan(run, Planned(decision=CALL, summary=summary))
     assert (run.trajectory.summary, run.trajectory.steps_summarised) == (summary, 3)
 
 
@@ -298,6 +298,6 @@ outcomes = st.builds(
 @given(st.lists(outcomes, max_size=12), st.integers(0, 12))
 def test_it_does_not_matter_how_controls_fall_into_batches(batch: list[Steered], cut: int) -> None:
     """One batch, or the same controls in two: the same state."""
-    whole = steered(state(), batch)
-    parts = steered(steered(state(), batch[:cut]), batch[cut:])
+    whole = apply_controls(state(), batch)
+    parts = apply_controls(apply_controls(state(), batch[:cut]), batch[cut:])
     assert seen(whole) == seen(parts)

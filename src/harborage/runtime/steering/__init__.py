@@ -1,4 +1,4 @@
-"""Steering: what one can say to a run while it works, who may say it, the inbox it goes through, and the run loop."""
+"""Steering: the controls of a run, who may send them, the inbox that they go through, and the run loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What applied controls, answers and observations make of a run's state. Pure: values in, the run changed, no I/O."""
+"""How controls, decisions and observations change a run's state. Pure: values in, the run changed, no I/O."""
 
 from __future__ import annotations
 
@@ -23,13 +23,23 @@ from harborage.runtime.steering.controls import ControlEvent, ControlType
 from harborage.runtime.steering.gate import steering_finish
 from harborage.runtime.steering.state import Cancelling, OpenPause, Planned, RunState, Steered
 
-__all__ = ["Observed", "arrived", "interrupted", "paused", "remember", "settle", "steered", "told"]
+__all__ = [
+    "Observed",
+    "apply_arrivals",
+    "apply_controls",
+    "apply_interrupt",
+    "apply_plan",
+    "park",
+    "remember",
+    "settle",
+]
 
 
 class Observed(NamedTuple):
-    """An observation as it was and as the planner sees it; `failure` is what it failed with, if the kind is known.
+    """An observation as it was and as the planner sees it; `failure` is the failure, if its kind is known.
 
-    `error` is why the step gave nothing. A parallel call says it of each branch, and of its join, in the observation.
+    `error` is why the step has no result. A parallel call has the errors of its branches and its join in the
+    observation.
     """
 
     observation: Any
@@ -38,16 +48,16 @@ class Observed(NamedTuple):
     error: str = ""
 
 
-def arrived(run: RunState, arrivals: Arrivals) -> RunState:
-    """Take in what came besides controls: background results and the deadline."""
+def apply_arrivals(run: RunState, arrivals: Arrivals) -> RunState:
+    """Apply what arrived besides controls: background results and the deadline."""
     for result in arrivals.background:
         run.trajectory.background[result.group_id] = result
     run.is_past_deadline = run.is_past_deadline or arrivals.is_past_deadline
     return run
 
 
-def steered(run: RunState, outcomes: Sequence[Steered]) -> RunState:
-    """Fold a batch of applied controls into the run, in order; those that failed change nothing."""
+def apply_controls(run: RunState, outcomes: Sequence[Steered]) -> RunState:
+    """Apply a batch of controls to the run, in order; those that failed change nothing."""
     for outcome in outcomes:
         if not outcome.error:
             _fold(run, outcome)
@@ -107,20 +117,20 @@ def _note(run: RunState, kind: str, payload: dict[str, Any]) -> None:
     )
 
 
-def paused(run: RunState, pause: OpenPause) -> RunState:
+def park(run: RunState, pause: OpenPause) -> RunState:
     """Park the run on a pause that its planner asked for."""
     run.pause = pause
     return run
 
 
-def interrupted(run: RunState, reason: Interrupt) -> RunState:
-    """The planner was cut short. One that was put off begins anew, so that a RESUME before that has had its effect."""
+def apply_interrupt(run: RunState, reason: Interrupt) -> RunState:
+    """Apply the interruption of the planner. A step that a pause put off begins anew after the RESUME."""
     run.awaits_provider = reason is Interrupt.ARRIVAL
     return run
 
 
 def settle(run: RunState, woken: Woken) -> RunState:
-    """Take in why a parked run goes on; a queued control is left to the next drain."""
+    """Apply why a parked run resumes; a queued control is left to the next drain."""
     run.is_past_deadline = run.is_past_deadline or woken.is_past_deadline
     if woken.decision is not None and run.pause is not None:
         _resolve(run, run.pause.token, woken.decision, woken.payload, woken.at)
@@ -137,7 +147,7 @@ def _resolve(
             run.trajectory.resume_hint = ResumeHint(
                 pause_token=token, resumed_at=UNSET_TIME if at is None else at, resume_payload=answer
             )
-            # The hint is for the next step alone; the note keeps the answer in the history.
+            # The hint is for the next step alone; the note has the answer in the history.
             _note(run, "resumed", answer)
         case PauseDecision.REJECT:
             run.finish = steering_finish(
@@ -152,8 +162,8 @@ def _resolve(
 _NO_SIGNALS = ControlSignals()
 
 
-def told(run: RunState, planned: Planned) -> RunState:
-    """The planner has answered: what it was told is delivered, and a soft cancel has had its one call."""
+def apply_plan(run: RunState, planned: Planned) -> RunState:
+    """Apply a planner's answer: the inputs of this call are delivered, and a soft cancel has had its one call."""
     run.steps += 1
     run.awaits_provider = False
     if planned.spent is not None:
@@ -170,7 +180,7 @@ def told(run: RunState, planned: Planned) -> RunState:
 
 
 def remember(run: RunState, planned: Planned, observed: Observed) -> RunState:
-    """Append the step: what was decided, what came of it, and the notes the planner made."""
+    """Append the step: the decision, the observation, and the notes of the planner."""
     observation, for_planner, failure, error = observed if type(observed) is Observed else Observed(*observed)
     run.trajectory.steps.append(
         Step(

@@ -1,4 +1,4 @@
-"""What reaches a parked or stepping run, and why a step may be cut short: the values between the loop and its host."""
+"""The values between the loop and its host: what reaches a run, and why a step is interrupted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Interrupt(StrEnum):
 
 
 class StepInterruptedError(SteeringError):
-    """A step in flight was cut short; `reason` is that of the interrupt."""
+    """A step in flight was interrupted; `reason` is that of the interrupt."""
 
     def __init__(self, name: str, reason: Interrupt) -> None:
         self.name = name
@@ -37,7 +37,7 @@ class StepInterruptedError(SteeringError):
 
 
 class WaitPutOffError(SteeringError):
-    """A pause came while the run waited for the task or group `target`; it waits on once it has been resumed."""
+    """A pause came while the run waited for the task or group `target`; after its resume the run waits again."""
 
     def __init__(self, target: str = "") -> None:
         self.target = target
@@ -45,7 +45,7 @@ class WaitPutOffError(SteeringError):
 
 
 class Arrivals(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What reached a run since its last step boundary, in arrival order."""
+    """Everything that reached a run since its last step boundary, in arrival order."""
 
     controls: tuple[ControlEvent, ...] = ()
     background: tuple[BackgroundResult, ...] = ()
@@ -63,7 +63,7 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 class Woken(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a parked run goes on: a control is queued, its pause was settled (`decision`), or its deadline passed."""
+    """Why a parked run resumes: a control is queued, its pause was settled (`decision`), or its deadline passed."""
 
     decision: PauseDecision | None = None
     payload: dict[str, Any] | None = None

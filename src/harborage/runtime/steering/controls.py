@@ -1,6 +1,6 @@
-"""The nine things one can say to a run, who may say them, and the record of saying one.
+"""The nine controls of a run, the scopes of their senders, and the record of an applied control.
 
-Values only: what is allowed is decided in `scopes` and `payload`, what a control does to a run in `apply`.
+Values only: `scopes` and `payload` decide what is allowed, `apply` what a control does to a run.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ class ControlType(StrEnum):
     PAUSE = "PAUSE"
     """Park the run at the next step boundary."""
     RESUME = "RESUME"
-    """Let a parked run go on."""
+    """Resume a parked run."""
     APPROVE = "APPROVE"
-    """Answer yes to what the run waits for."""
+    """Approve the pause that the run waits for."""
     REJECT = "REJECT"
-    """Answer no to what the run waits for."""
+    """Reject the pause that the run waits for."""
     USER_MESSAGE = "USER_MESSAGE"
-    """Say something to the planner as the user, visible at its next step."""
+    """Send the planner a message of the user, visible at its next step."""
 
 
 class Scope(StrEnum):
-    """What a caller may do, weakest first: `SESSION_USER < OWNER_USER < ADMIN`. Compared by power, not by name."""
+    """The power of a caller, weakest first: `SESSION_USER < OWNER_USER < ADMIN`. Compared by power, not by name."""
 
     SESSION_USER = "session_user"
-    """Somebody signed in to the session that the run belongs to."""
+    """A user who is signed in to the session of the run."""
     OWNER_USER = "owner_user"
     """The user who started the run or owns its agent."""
     ADMIN = "admin"
@@ -108,13 +108,13 @@ class ControlEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def answered_pause(control: ControlEvent) -> str:
-    """The token of the pause that a control answers; empty for one that answers none by name."""
+    """Return the token of the pause that a control answers; empty for one that names none."""
     token = (control.payload or {}).get("token") if control.type in ANSWERS else None
     return token if isinstance(token, str) else ""
 
 
 class AppliedControl(msgspec.Struct, frozen=True):
-    """One line of a session's history of applied controls; `err` is why it failed, None when it did not.
+    """One line of a session's history of applied controls; `err` is why it failed, None if it did not.
 
     The payload is left out: this is an audit trail, not an archive.
     """

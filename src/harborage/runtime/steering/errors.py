@@ -1,4 +1,4 @@
-"""What can go wrong while steering a run.
+"""The errors of steering a run.
 
     SteeringError
     ├── UnknownControlTypeError        not one of the nine controls
@@ -14,7 +14,7 @@
     ├── NoPlannerError                 a run was described without a planner
     ├── RunLoopMisconfiguredError      a dependency of the loop is missing
     ├── MaxStepsExceededError          the planner never finished
-    └── DecisionShapeUnsupportedError  the executor cannot carry out this kind of decision
+    └── DecisionShapeUnsupportedError  the executor does not support this kind of decision
 
 Texts name types, bounds, scopes and runs; they never quote a payload.
 """
@@ -71,7 +71,7 @@ class InvalidScopeError(SteeringError):
 
 
 class ScopeMismatchError(SteeringError):
-    """The caller's scope is too low for this control. `required` is the least that would do, `presented` what came."""
+    """The caller's scope is too low for this control. `required` is the lowest allowed, `presented` the caller's."""
 
     def __init__(self, message: str = "", *, required: str = "", presented: str = "") -> None:
         self.required = required
@@ -80,7 +80,7 @@ class ScopeMismatchError(SteeringError):
 
 
 class InboxNotFoundError(SteeringError):
-    """No live inbox for this run: it never started here, or it has ended. `run` says which."""
+    """No live inbox for this run: it never started here, or it has ended. `run` names it."""
 
     def __init__(self, message: str = "", *, run: Quadruple | None = None) -> None:
         self.run = run
@@ -96,7 +96,7 @@ class InboxExistsError(SteeringError):
 
 
 class InboxFullError(SteeringError):
-    """As many controls wait for the run as may; send again once it has taken some. `run` and `limit` say which."""
+    """The inbox of `run` holds its most controls, which is `limit`; send again once the run has taken some."""
 
     def __init__(self, message: str = "", *, run: Quadruple | None = None, limit: int = 0) -> None:
         self.run = run
@@ -111,7 +111,7 @@ class NoPlannerError(SteeringError):
 
 
 class RunLoopMisconfiguredError(SteeringError):
-    """The run loop lacks something that it cannot do without."""
+    """The run loop lacks a part that it needs, or a part does not fit."""
 
 
 class NoOutstandingPauseError(SteeringError):
@@ -119,7 +119,7 @@ class NoOutstandingPauseError(SteeringError):
 
 
 class RunCancelledError(SteeringError):
-    """The run was cancelled and takes no answer any more. `type` is the control that was refused, `run` the run."""
+    """The run was cancelled and takes no more answers. `type` is the refused control, `run` the run."""
 
     def __init__(self, message: str = "", *, type: str = "", run: Quadruple | None = None) -> None:
         self.type = type
@@ -130,7 +130,7 @@ class RunCancelledError(SteeringError):
 
 
 class MaxStepsExceededError(SteeringError):
-    """The planner had all its steps and did not finish; raise max_steps or let the planner finish."""
+    """The planner used up its steps without a finish; raise max_steps or let the planner finish."""
 
     def __init__(self, message: str = "", *, max_steps: int = 0) -> None:
         self.max_steps = max_steps
@@ -138,7 +138,7 @@ class MaxStepsExceededError(SteeringError):
 
 
 class DecisionShapeUnsupportedError(SteeringError):
-    """The tool executor cannot carry out this kind of decision; choose another. `shape` names the kind."""
+    """The tool executor does not support this kind of decision; choose another. `shape` names the kind."""
 
     def __init__(self, message: str = "", *, shape: str = "") -> None:
         self.shape = shape

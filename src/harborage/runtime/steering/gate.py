@@ -29,10 +29,10 @@ GO = Go()
 
 
 def gate(run: RunState) -> Gate:
-    """Whether the run steps, waits or ends. An end outranks a wait, and a wait outranks a step.
+    """Return whether the run steps, waits or ends. An end outranks a wait, and a wait outranks a step.
 
     Raises:
-        MaxStepsExceededError: the planner has had all its steps.
+        MaxStepsExceededError: the planner has used up its steps.
     """
     if run.finish is not None:
         return Stop(run.finish)
@@ -52,10 +52,10 @@ def gate(run: RunState) -> Gate:
 
 
 def too_many_steps(run: RunState) -> MaxStepsExceededError:
-    """The error of a run whose planner has used up its steps."""
+    """Return the error of a run whose planner has used up its steps."""
     return MaxStepsExceededError(f"{run.max_steps} steps without a finish; raise max_steps or let the planner finish")
 
 
 def steering_finish(run: RunState, reason: FinishReason, why: str, **more: Any) -> Finish:
-    """The finish of a run that its steering ended, with the run and the cause in its metadata."""
+    """Return the finish of a run that its steering ended, with the run and the cause in its metadata."""
     return Finish(reason=reason, metadata={"run_id": run.who.run_id, **more, "steering_reason": why})

@@ -1,7 +1,7 @@
-"""What was applied to the runs of a session: the newest lines of its audit trail, kept in memory.
+"""The controls that were applied to the runs of a session: the newest lines of its audit trail, in memory.
 
-Bounded both ways, in lines per session and in sessions. Keys are full identities, so that sessions of two tenants that
-happen to share an id never see each other's lines.
+Both the lines per session and the sessions are bounded. Keys are full identities, so that two tenants with the same
+session id never see each other's lines.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["MAX_CONTROL_HISTORY", "MAX_CONTROL_SESSIONS", "ControlHistory"]
 
 MAX_CONTROL_HISTORY = 256
-"""Lines kept for one session, unless told otherwise."""
+"""The default number of lines kept for one session."""
 MAX_CONTROL_SESSIONS = 1024
-"""Sessions kept, unless told otherwise; the one that was written to longest ago goes first."""
+"""The default number of sessions kept; the one with the oldest last line is dropped first."""
 
 
 class ControlHistory:
@@ -39,7 +39,7 @@ class ControlHistory:
         return len(self._rings)
 
     def record(self, who: Identity | Quadruple, applied: AppliedControl) -> None:
-        """Add a line to the session of `who`; the session's oldest goes when it is full."""
+        """Add a line to the session of `who`; the oldest one is dropped when the session is full."""
         key = _triple(who)
         ring = self._rings.pop(key, None)
         if ring is None:
@@ -50,9 +50,9 @@ class ControlHistory:
         ring.append(applied if applied.err is None else replace(applied, err=_detached(applied.err)))
 
     def of(self, session_id: str, *, who: Identity | Quadruple | None = None) -> list[AppliedControl]:
-        """A copy of the session's lines, oldest first; empty for a session without any.
+        """Return a copy of the session's lines, oldest first; empty for a session without any.
 
-        `who`, or else the ambient identity, says whose session it is. Without either the id alone must say it.
+        `who`, or else the ambient identity, is the owner of the session. Without either the id alone must be unique.
 
         Raises:
             IdentityRequiredError: no identity, and sessions of several owners have this id.
@@ -62,7 +62,7 @@ class ControlHistory:
             return list(self._rings.get(Identity(owner.tenant_id, owner.user_id, session_id), ()))
         rings = [ring for key, ring in self._rings.items() if key.session_id == session_id]
         if len(rings) > 1:
-            raise IdentityRequiredError("control history: several owners have a session of this id; say who asks")
+            raise IdentityRequiredError("control history: several owners have a session of this id; pass who=")
         return list(rings[0]) if rings else []
 
     def forget(self, who: Identity | Quadruple) -> None:
@@ -75,7 +75,7 @@ def _triple(who: Identity | Quadruple) -> Identity:
 
 
 def _detached(error: Exception) -> Exception:
-    """The same error without traceback, cause and context, which would keep whole frames of the run alive."""
+    """Return the error without traceback, cause and context, which would keep frames of the run alive."""
     twin = type(error).__new__(type(error), *error.args)
     twin.__dict__.update(error.__dict__)
     return twin

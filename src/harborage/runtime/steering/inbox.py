@@ -1,7 +1,7 @@
-"""The inbox of a run: controls go in from anywhere, and the loop that owns the run takes them out, in order.
+"""The inbox of a run: any caller enqueues controls, and the loop that owns the run takes them out, in order.
 
-An inbox checks what it is given and keeps it; it never applies anything. Planners do not see it. Everything here runs
-on one event loop and needs no locks.
+An inbox checks controls and keeps them; it never applies one. Planners do not see it. It is used on one event loop and
+needs no locks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Listener = Callable[[ControlEvent], None]
 class Inbox:
     """The controls that one run has not yet taken, first in first out. `InboxRegistry.open` makes one.
 
-    Never: drops a control while the run lives, or hands one out twice.
+    Never: drops a control while the run lives, or returns one twice.
     """
 
     __slots__ = ("_clock", "_is_retired", "_listeners", "_queue", "_run", "_seen", "_waiters")
@@ -38,7 +38,7 @@ class Inbox:
         self._clock = clock
         self._queue: list[ControlEvent] = []
         self._is_retired = False
-        # Most runs are never steered, so these three are made when they are first needed.
+        # Most runs are never steered, so these three are made at their first use.
         self._seen: set[str] | None = None
         self._waiters: list[asyncio.Future[None]] | None = None
         self._listeners: dict[object, _Listener] | None = None
@@ -50,26 +50,26 @@ class Inbox:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is queued; the cheap question to ask before `drain`."""
+        """Whether no control is queued; a cheap check before `drain`."""
         return not self._queue
 
     def peek(self) -> tuple[ControlEvent, ...]:
-        """Everything queued, oldest first; nothing is taken."""
+        """Return the queued controls, oldest first, without taking them."""
         return tuple(self._queue)
 
     @property
     def oldest(self) -> ControlEvent | None:
-        """What has been queued longest; None when nothing is."""
+        """Return the oldest queued control; None if there is none."""
         return self._queue[0] if self._queue else None
 
     def __len__(self) -> int:
         return len(self._queue)
 
     def enqueue(self, event: ControlEvent) -> bool:
-        """Check a control and append it, stamped with the time; False when its `event_id` came before.
+        """Check a control and append it, stamped with the time; return False if its `event_id` came before.
 
-        A duplicate is accepted as the control it repeats: it is not queued again, whatever became of the first. A
-        refused control leaves its `event_id` free.
+        A duplicate is accepted, but not queued again, in any state of the first one. A refused control leaves its
+        `event_id` free.
 
         Raises:
             IdentityRequiredError: the control's identity is incomplete, or is that of another run.
@@ -90,18 +90,18 @@ class Inbox:
             identity=self._run,
             caller_scope=Scope(event.caller_scope),
             caller_tenant=event.caller_tenant,
-            # A copy: what was checked is what is applied, whatever the caller does with its own afterwards.
+            # A copy: a later change of the caller's payload does not change the checked one.
             payload=None if event.payload is None else codec.to_plain(event.payload, "payload"),
             event_id=event.event_id,
             enqueued_at=self._clock.now(),
         )
         self._queue.append(stamped)
         self._wake()
-        self._tell(stamped)
+        self._call_listeners(stamped)
         return True
 
     def admit(self, event: ControlEvent) -> None:
-        """Append a control that was checked and stamped when it was sent, by whichever process took it in.
+        """Append a control that was checked and stamped when it was sent, in this or another process.
 
         Raises:
             InboxNotFoundError: the run has ended.
@@ -110,10 +110,10 @@ class Inbox:
             raise InboxNotFoundError(run=self._run)
         self._queue.append(event)
         self._wake()
-        self._tell(event)
+        self._call_listeners(event)
 
     def drain(self) -> list[ControlEvent]:
-        """Everything queued, oldest first; the inbox is empty afterwards and the list is the caller's own.
+        """Take all queued controls, oldest first; the list is the caller's own.
 
         Raises:
             InboxNotFoundError: the run has ended.
@@ -126,7 +126,7 @@ class Inbox:
         return queue
 
     def take(self, wanted: Callable[[ControlEvent], bool]) -> list[ControlEvent]:
-        """The queued controls that `wanted` picks, oldest first; the others stay, in order.
+        """Take the queued controls for which `wanted` is true, oldest first; the others stay, in order.
 
         Raises:
             InboxNotFoundError: the run has ended.
@@ -142,7 +142,7 @@ class Inbox:
         return taken
 
     async def wait_for_event(self) -> None:
-        """Return once something is queued, at once if something is; nothing is taken out. Any number may wait.
+        """Return once a control is queued, at once if one is, without taking it. Any number of callers may wait.
 
         Raises:
             InboxNotFoundError: the run has ended, before or meanwhile.
@@ -162,7 +162,7 @@ class Inbox:
     def on_enqueue(self, listener: Callable[[ControlEvent], None]) -> Callable[[], None]:
         """Call `listener` with every control right after it is queued, until the returned function is called.
 
-        A listener must not raise: the control is queued already, so what it raises is logged and goes no further.
+        A listener must not raise: the control is queued already, so its error is only logged.
 
         Raises:
             InboxNotFoundError: the run has ended.
@@ -176,7 +176,7 @@ class Inbox:
         return lambda: self._unlisten(token)
 
     def retire(self) -> None:
-        """End the inbox: what is queued is dropped, waiters get `InboxNotFoundError`. Called by its registry."""
+        """End the inbox: queued controls are dropped, waiters get `InboxNotFoundError`. Called by its registry."""
         self._is_retired = True
         self._queue = []
         self._seen = None
@@ -209,7 +209,7 @@ class Inbox:
         if self._waiters is not None and waiter in self._waiters:
             self._waiters.remove(waiter)
 
-    def _tell(self, event: ControlEvent) -> None:
+    def _call_listeners(self, event: ControlEvent) -> None:
         for listener in tuple(self._listeners.values()) if self._listeners else ():
             try:
                 listener(event)
@@ -232,7 +232,7 @@ class InboxRegistry:
         return len(self._inboxes)
 
     def open(self, run: Quadruple) -> Inbox:
-        """A fresh inbox for `run`; end it with `retire`.
+        """Open a new inbox for `run`; end it with `retire`.
 
         Raises:
             IdentityRequiredError: a part of `run` is empty.
@@ -246,7 +246,7 @@ class InboxRegistry:
         return inbox
 
     def lookup(self, run: Quadruple) -> Inbox:
-        """The live inbox of `run`.
+        """Return the live inbox of `run`.
 
         Raises:
             IdentityRequiredError: a part of `run` is empty.
@@ -259,7 +259,7 @@ class InboxRegistry:
         return inbox
 
     def retire(self, run: Quadruple) -> None:
-        """End the inbox of `run`; what it still holds is dropped, for the run is over.
+        """End the inbox of `run`; its queued controls are dropped, because the run is over.
 
         Raises:
             IdentityRequiredError: a part of `run` is empty.

@@ -1,6 +1,6 @@
 """The audit of controls that an inbox refused: one `control.rejected` event each.
 
-The event carries words of our own only. What the caller sent is exactly what was refused, so none of it is repeated.
+The event has texts of our own only: the caller's payload was refused, so none of it is quoted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SCOPES = frozenset(Scope)
 
 
 class RejectionReason(StrEnum):
-    """Why a control was refused, as the event says it."""
+    """The reason in the event of a refused control."""
 
     UNKNOWN_TYPE = "unknown_type"
     SCOPE_MISMATCH = "scope_mismatch"
@@ -33,7 +33,7 @@ class RejectionReason(StrEnum):
 
 
 def rejection_reason(error: BaseException) -> RejectionReason:
-    """The reason that stands for `error` or, where it says nothing itself, for what caused it."""
+    """Return the reason for `error`, or for its cause if the error itself has none."""
     link: BaseException | None = error
     while link is not None:
         match link:
@@ -66,7 +66,7 @@ async def emit_rejection(
     if bus is None:
         raise SteeringError("cannot report a refused control: no event bus was given")
     if error is None:
-        raise SteeringError("cannot report a refused control: no error says why it was refused")
+        raise SteeringError("cannot report a refused control: no error was given")
     payload = ControlRejectedPayload(
         type=str(type) if type in _TYPES else "",
         reason=str(rejection_reason(error)),

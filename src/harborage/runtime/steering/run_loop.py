@@ -1,7 +1,7 @@
-"""`RunLoop`: the run loop as an object that an embedder builds once and runs many runs on.
+"""`RunLoop`: the run loop as an object that an embedder builds once, for many runs.
 
-It brings the loop's parts together in one process and keeps no journal: a run lives and dies with the call. The
-assembled runtime carries the same loop on a durable host instead.
+It composes the loop's parts in one process and keeps no journal: a run lives as long as the call. The assembled
+runtime runs the same loop on a durable host instead.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _RECHECK = timedelta(seconds=30)
 class RunLoop:
     """Drives planners to their finish, steered through the inboxes of `registry`; shared by any number of runs.
 
-    Without `task_registry` a PRIORITIZE fails; without `bus` nothing is announced. `approval_gates` are the gates in
+    Without `task_registry` a PRIORITIZE fails; without `bus` no events are published. `approval_gates` are the gates in
     front of tools, by tool name, or one gate in front of all tools, whenever they are registered: a call of such a tool
     is put to its gate before any executor sees it. `control_errors`
     says what a control that cannot be applied does: `fail` ends the run, `reject` records it as failed and the run goes
@@ -103,7 +103,7 @@ class RunLoop:
         )
 
     def control_history(self, session_id: str, *, who: Identity | None = None) -> list[AppliedControl]:
-        """What was applied to the session's runs, oldest first, failures included; the newest 256 unless configured.
+        """Return the controls applied to the session's runs, oldest first, failed ones too; by default the newest 256.
 
         Raises:
             IdentityRequiredError: without `who` or an ambient identity, when several owners have such a session.
@@ -138,7 +138,7 @@ class RunLoop:
         inbox = self._registry.open(spec.base.quadruple)
         try:
             with bound(spec.base.quadruple):
-                return await self._carry(spec, spec.base, inbox)
+                return await self._execute(spec, spec.base, inbox)
         finally:
             self._retire(inbox)
 
@@ -149,7 +149,7 @@ class RunLoop:
         """
         names = known_tools(spec.tool_executor)
         if names is None:
-            return  # what an executor of an embedder calls its tools, it alone knows
+            return  # only an embedder's executor knows the names of its tools
         unknown = [name for name in self._services.gates.names if name not in names]
         if unknown:
             known = ", ".join(names) or "none"
@@ -159,7 +159,7 @@ class RunLoop:
             )
 
     def _retire(self, inbox: Inbox) -> None:
-        """End the run's inbox, unless somebody else did: then another run of this identity may have one by now."""
+        """End the run's inbox, unless it was ended already: then another run of this identity may have one by now."""
         try:
             is_ours = self._registry.lookup(inbox.identity) is inbox
         except InboxNotFoundError:
@@ -168,7 +168,7 @@ class RunLoop:
             self._registry.retire(inbox.identity)
 
     def _ledger(self, base: RunContext) -> RunLedger | None:
-        """What the run draws on: the limits of its base context, with what was spent before."""
+        """Return the run's ledger: the limits of its base context, with what was spent before."""
         budget = base.budget
         caps = Caps(
             steps=budget.hop_budget if budget.hop_budget >= 0 else None,
@@ -181,7 +181,7 @@ class RunLoop:
         spent = Spent(calls=budget.calls_made, tokens=budget.tokens_spent, cost=budget.cost_spent)
         return RunLedger(base.quadruple, caps, clock=self._services.clock, spent=spent, logger=self._logger)
 
-    async def _carry(self, spec: RunSpec, base: RunContext, inbox: Inbox) -> Finish:
+    async def _execute(self, spec: RunSpec, base: RunContext, inbox: Inbox) -> Finish:
         crew = Crew(
             lambda name, error: self._logger.error("%s of run %s: %s", name, base.quadruple.run_id, error_reason(error))
         )
@@ -231,7 +231,7 @@ class RunLoop:
             await withdraw_unanswered(self._services, live)
             return finish
         except BaseException:
-            # After a cancellation too: without a journal nobody can carry on from this pause.
+            # After a cancellation too: without a journal no worker can resume the run from this pause.
             if state.pause is not None:
                 await recorder.step("pause.abandon", state.pause)
             await withdraw_unanswered(self._services, live)
@@ -267,7 +267,7 @@ def _required(part: T | None, name: str) -> T:
 
 
 def _gates(gates: ApprovalGate | Mapping[str, ApprovalGate] | None, coordinator: PauseCoordinator | None) -> Gates:
-    """The gates that a call can be asked at, and answered at through the loop."""
+    """Return the gates of the tools, whose calls are answered through the loop."""
     if isinstance(gates, ApprovalGate):
         _check_coordinator(gates, coordinator, "approval_gates")
         return Gates(for_all=gates)
@@ -300,7 +300,7 @@ def _check_coordinator(gate: ApprovalGate, coordinator: PauseCoordinator | None,
 async def _over_catalog(
     decision: Acting, run: RunState, io: Durable, *, services: AgentServices, hook: Callable[[], Awaitable[None]] | None
 ) -> Observed:
-    """Carry a decision out as the assembled runtime does, and call `hook` after one that is done."""
+    """Execute a decision as the assembled runtime does, and call `hook` after it."""
     outcome = await carry_out(decision, run, io)
     if hook is not None and outcome.status is OutcomeStatus.DONE:
         await services.leavable(hook(), "on_tool_dispatched", run.who)

@@ -1,4 +1,4 @@
-"""What one run is given to a `RunLoop` with, and the executor it may bring along."""
+"""The specification of one run of a `RunLoop`, and the executor that it may bring along."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from harborage.planner import (
 __all__ = ["DEFAULT_MAX_STEPS", "RunSpec", "ToolExecutor"]
 
 DEFAULT_MAX_STEPS = 64
-"""How many planner steps a run may take unless told otherwise."""
+"""The default number of planner steps that a run may take."""
 
 
 @runtime_checkable
 class ToolExecutor(Protocol):
-    """Carries out the decisions that are neither a finish nor a pause."""
+    """Executes the decisions that are neither a finish nor a pause."""
 
     async def execute_decision(self, rc: RunContext, decision: Any) -> tuple[Any, Any]:
-        """The observation as it was, and as the planner's next step sees it.
+        """Execute a decision; return the observation, and its form for the planner's next step.
 
         Raises:
-            DecisionShapeUnsupportedError: it cannot carry out this kind of decision.
+            DecisionShapeUnsupportedError: the executor does not support this kind of decision.
             Exception: it failed; the text becomes the observation and the run goes on.
         """
         ...
@@ -44,7 +44,7 @@ class RunSpec(msgspec.Struct, kw_only=True):
     """What one run needs. `base` is the template of every step's context; its quadruple must be complete.
 
     `max_steps` below 1 means 64. `compression` works when `base.budget.token_budget` is positive. `on_tool_dispatched`
-    runs after each decision that was carried out without error; when it raises, the run ends with that error.
+    runs after each decision that was executed without error; when it raises, the run ends with that error.
 
     Raises:
         InvalidOptionError: a field has a value of another type; the text names it and says what it takes.

@@ -1,6 +1,6 @@
-"""Who may say what to a run: the least scope that each control asks for, and the check against it.
+"""Who may send which control to a run: the lowest scope for each control, and its check.
 
-Pure. The scope is a claim that the edge has verified before; nobody is authenticated here.
+Pure. The scope is a claim that the edge has verified before; there is no authentication here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SCOPES: dict[str, Scope] = {scope: scope for scope in Scope}
 
 
 def required_scope(type: ControlType | str) -> Scope | None:
-    """The least scope that may send a control of this type, or None for a type that is not one of the nine."""
+    """Return the lowest scope that may send a control of this type, or None for a type that is not one of the nine."""
     return _REQUIRED.get(type)
 
 

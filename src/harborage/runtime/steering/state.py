@@ -1,4 +1,4 @@
-"""What a run is at one moment: the fold of everything that was recorded about it.
+"""The state of a run at one moment, derived from its journal.
 
 The loop owns its `RunState` and is the only one to change it, through the functions of `apply` and `gate`.
 """
@@ -33,14 +33,14 @@ __all__ = ["Cancelling", "ControlErrors", "OpenPause", "Planned", "PutOff", "Run
 
 
 class ControlErrors(StrEnum):
-    """What a control that cannot be applied does: end the run, or be recorded as failed while the run goes on."""
+    """The effect of a control that cannot be applied: it ends the run, or is recorded as failed."""
 
     FAIL = "fail"
     REJECT = "reject"
 
 
 class Cancelling(StrEnum):
-    """How far a cancel has come: a soft one gives the planner one more call to finish well, a hard one none."""
+    """The progress of a cancel: a soft one gives the planner one more call to finish, a hard one none."""
 
     NO = "no"
     ASKED = "asked"
@@ -60,11 +60,11 @@ _NOTHING = msgspec.Raw(b"")
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one call of the planner gave: its decision, and the notes it made on the way.
+    """The result of one call of the planner: its decision, and its notes.
 
-    The rest is for a replay alone. `heard` is what its model was asked and answered; `manifest` the session's artifacts
-    as it was shown them, where they were others than at the step before, or `new_artifacts` those that are new in front
-    of them; `budget` what it was shown of its limits.
+    The rest is for a replay alone. `heard` has its model calls; `manifest` the session's artifacts in its context,
+    if they differ from the step before, or `new_artifacts` those that are new in front of them; `budget` its limits in
+    the context.
     `spent` is what its model calls took. `limit` names the limit that ended the run here: the planner did not decide.
     """
 
@@ -83,7 +83,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     limit: str = ""
 
     def manifest_after(self, known: tuple[ArtifactManifestEntry, ...]) -> tuple[ArtifactManifestEntry, ...]:
-        """The session's artifacts as this step was shown them, `known` being those of the step before."""
+        """Return the session's artifacts in the context of this step, given those of the step before."""
         if self.manifest is not None:
             return self.manifest
         return (*self.new_artifacts, *known) if self.new_artifacts else known
@@ -115,7 +115,7 @@ class Steered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PutOff(msgspec.Struct, frozen=True):
-    """A step whose wait a pause has put off: what the planner gave, and what is to be awaited once the run goes on."""
+    """A step whose wait a pause has put off: the planner's result, and the wait to begin again after the resume."""
 
     planned: Planned
     awaits: AwaitTask
