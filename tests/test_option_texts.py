@@ -88,7 +88,6 @@ TABLE: tuple[tuple[str, Callable[[], object]], ...] = (
     ("storage=3", lambda: Runtime(planner=Pays(), storage=3)),  # type: ignore[arg-type]
     ("bus='inmem'", lambda: Runtime(planner=Pays(), bus="inmem")),  # type: ignore[arg-type]
     ("artifacts='fs'", lambda: Runtime(planner=Pays(), artifacts="fs")),  # type: ignore[arg-type]
-    ("tasks='inprocess'", lambda: Runtime(planner=Pays(), tasks="inprocess")),  # type: ignore[arg-type]
     ("handles='db'", lambda: Runtime(planner=Pays(), handles="db")),  # type: ignore[arg-type]
     ("clock=12", lambda: Runtime(planner=Pays(), clock=12)),  # type: ignore[arg-type]
     ("logger='app'", lambda: Runtime(planner=Pays(), logger="app")),  # type: ignore[arg-type]

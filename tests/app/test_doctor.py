@@ -221,12 +221,11 @@ async def test_an_event_that_cannot_be_read_is_named(database: Path) -> None:
     assert "event 2: " not in found.detail
 
 
-RECORD = "UPDATE harborage_records SET data = x'ff00' WHERE kind LIKE '{}'"
+RUN = "UPDATE harborage_runs SET {}"
 SESSION = "UPDATE harborage_sessions SET {}"
 DAMAGED = {
-    RECORD.format("task.index/0"): "session s: its list of tasks",
-    RECORD.format("task.sessions/0"): "the list of sessions that have tasks",
-    RECORD.format("task.lifecycle"): "session s, task ",
+    RUN.format("asked = x'ff00'"): "the task record of '",
+    RUN.format("outcome = x'ff00'"): "the task record of '",
     SESSION.format("context = x'ff00'"): "the record of session 's' cannot be read",
     SESSION.format("close_reason = CAST(x'ff41' AS TEXT)"): "the record of session 's' cannot be read: row 1",
     SESSION.format("opened_at = -1"): "the record of session 's' cannot be read: row 1",
@@ -336,7 +335,7 @@ ENDED = Change(status=Status.COMPLETE)
 def registry(storage: Storage, clock: FakeClock) -> tuple[InProcessTaskRegistry, Callable[[], Awaitable[Any]]]:
     """Tasks in the storage, as a process has them that has no runtime; and what closes them."""
     bus = DurableEventBus(storage.store, clock=clock)
-    tasks = InProcessTaskRegistry(bus=bus, store=storage.state, clock=clock)
+    tasks = InProcessTaskRegistry(bus=bus, store=storage.store, clock=clock)
 
     async def close() -> None:
         await tasks.aclose()
@@ -397,7 +396,7 @@ async def test_everything_that_waits_names_who_ends_it_and_when(storage: Storage
     runs = {wait.id: wait for wait in by_kind(waits, WaitKind.RUN)}
     assert (runs[payer.id].on, runs[payer.id].name) == (Party.PERSON, approval.id)
     assert (runs[boss.id].on, runs[boss.id].name) == (Party.RUN, pause.who.run_id)
-    assert [wait.id for wait in by_kind(waits, WaitKind.TASK)] == [pause.who.run_id]
+    assert by_kind(waits, WaitKind.TASK) == []
     assert await settle_orphans(storage, clock=clock) == []
 
 
@@ -473,21 +472,19 @@ async def test_a_run_that_nothing_wakes_is_looked_at_again(storage: Storage, clo
     assert await settle_orphans(storage, clock=clock) == []
 
 
-async def test_a_task_ends_as_its_run_did(storage: Storage, clock: FakeClock) -> None:
-    """A run that failed without a word takes its task along; one that was never begun is cancelled."""
+async def test_a_task_without_a_run_goes_with_the_run_that_spawned_it(storage: Storage, clock: FakeClock) -> None:
+    """One that was spawned by no run waits for the program that spawned it."""
     tasks, close = registry(storage, clock)
+    await kept(storage, "boss", ENDED)
     spawn = SpawnRequest(identity=ME.with_run(""), kind=TaskKind.FOREGROUND, query="go")
-    begun, never = (await tasks.spawn(spawn)).id, (await tasks.spawn(spawn)).id
-    await tasks.mark_running(begun, who=ME)
-    await kept(storage, begun, Change(status=Status.FAILED, reason="its code is gone"))
-    assert not [wait for wait in await list_pending(storage, clock=clock) if wait.id == never and wait.is_orphan]
-    clock.advance(GRACE.total_seconds())
+    alone = (await tasks.spawn(spawn)).id
+    child = (await tasks.spawn(replace(spawn, parent_task_id="boss"))).id
+    waits = {wait.id: wait for wait in await list_pending(storage, clock=clock)}
+    assert (waits[alone].on, waits[alone].is_orphan, waits[child].is_orphan) == (Party.PERSON, False, True)
     done = {one.wait.id: one.done for one in await settle_orphans(storage, clock=clock)}
-    assert done == {begun: "failed", never: "cancelled"}
-    task = await tasks.get(begun, who=ME)
-    assert task.error is not None
-    assert task.error.message == "its code is gone"
-    assert (await tasks.get(never, who=ME)).status is TaskStatus.CANCELLED
+    assert done == {child: "cancelled"}
+    statuses = [(await tasks.get(one, who=ME)).status for one in (alone, child)]
+    assert statuses == [TaskStatus.PENDING, TaskStatus.CANCELLED]
     await close()
 
 
@@ -499,7 +496,6 @@ async def test_a_group_that_nobody_can_seal_is_cancelled(storage: Storage, clock
     group = await tasks.resolve_or_create_group(GroupRequest(session=ME, owner_task_id="boss"), who=ME)
     spawn = SpawnRequest(identity=ME.with_run(""), kind=TaskKind.BACKGROUND, query="go", group_id=group.id)
     member = (await tasks.spawn(spawn)).id
-    await kept(storage, member)
     watch = await tasks.watch_group(ME, group.id)
     clock.advance(GRACE.total_seconds())
     (settled,) = await settle_orphans(storage, clock=clock)

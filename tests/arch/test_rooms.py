@@ -91,7 +91,6 @@ DRIVERS: Mapping[str, frozenset[str]] = {
     "harborage.store.memory": frozenset({"MemoryStore"}),
     "harborage.store.postgres": frozenset({"PostgresStore"}),
     "harborage.store.sqlite": frozenset({"Database", "SQLiteStore"}),
-    "harborage.tasks.registry": frozenset({"InProcessTaskRegistry", "make"}),
 }
 
 # Where a room puts drivers together with those of a neighbour behind a door: (who does so, whose driver).
@@ -101,9 +100,10 @@ PUT_TOGETHER = frozenset(
         # A storage puts the store of record beside the others, and its file and threads serve those, too.
         *((f"harborage.state.{one}", f"harborage.store.{one}") for one in ("postgres", "sqlite")),
         ("harborage.state.memory_storage", "harborage.store.memory"),
-        # A loop that is embedded without a storage keeps its pauses in memory.
+        # A loop that is embedded without a storage keeps its pauses and its tasks in memory.
         ("harborage.runtime.pauses.coordinator", "harborage.store.memory"),
         ("harborage.runtime.assembly", "harborage.store.memory"),
+        ("harborage.tasks.registry", "harborage.store.memory"),
         *(
             ("harborage.state.sqlite.records", f"harborage.store.sqlite.{part}")
             for part in ("connection", "database", "stations")

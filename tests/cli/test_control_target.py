@@ -282,7 +282,7 @@ def test_a_run_is_cancelled(project: Path, typed: Typed) -> None:
     """At its next boundary, or with --now at once; afterwards it takes nothing more."""
     run_id = waiting_run(project, "ask")
     assert typed("cancel", run_id, "--now")[1].startswith(f"cancelling run {run_id}; ")
-    assert carried_on(project, run_id)[0] is Status.COMPLETE
+    assert carried_on(project, run_id)[0] is Status.FAILED
     code, _, err = typed("cancel", run_id)
     assert code == 2
     assert (

@@ -295,12 +295,12 @@ async def test_it_knows_what_is_written_here() -> None:
     """A run is written here from the first entry under a lease until somebody else has it."""
     inner = MemoryStore()
     store = ObservedStore(inner, Listener())
-    await store.commit(started())
+    await store.commit(started(entry("begun")))
     lease = await claimed(inner, "here")
     assert not store.is_written_here(await row_of(inner, "r1"))
-    await store.commit(commit_of(lease, 0, entry("a")))
+    await store.commit(commit_of(lease, 1, entry("a")))
     assert store.is_written_here(await row_of(inner, "r1"))
-    await inner.commit(commit_of(lease, 1, change=GIVEN_BACK))
+    await inner.commit(commit_of(lease, 2, change=GIVEN_BACK))
     await claimed(inner, "elsewhere")
     assert not store.is_written_here(await row_of(inner, "r1"))
 

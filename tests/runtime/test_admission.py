@@ -16,7 +16,8 @@ from harborage.runtime.admission import Admission
 from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
 from harborage.state.storage import open_storage
-from harborage.tasks import GroupStatus, TaskLimitError
+from harborage.store import GroupQuery, GroupStatus
+from harborage.tasks import TaskLimitError
 from harborage.testing.clock import settle
 from tests.kit.tables import each_row
 
@@ -52,7 +53,8 @@ async def test_a_spawn_beyond_a_limit_is_refused_and_the_planner_is_told(runtime
     finish = await bench.run("parent")
     assert f"{limit} allows (3)" in finish.payload["error"]
     assert len(await bench.rt.tasks.list(ME)) == (3 if limit == "max_running" else 4)
-    assert all(group.status is not GroupStatus.OPEN for group in await bench.rt.tasks.groups(ME))
+    groups = (await bench.rt._parts.store.groups(GroupQuery(statuses=(GroupStatus.OPEN,)))).rows
+    assert groups == []
 
 
 async def test_the_limit_of_a_tenant_counts_kept_runs_of_all_its_sessions() -> None:

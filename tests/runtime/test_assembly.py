@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harborage.artifacts import MemoryArtifactStore
+from harborage.artifacts import ArtifactScope, MemoryArtifactStore
 from harborage.drivers import DriverUnknownError
 from harborage.events import MemoryEventBus
 from harborage.identity import Identity
@@ -17,7 +17,6 @@ from harborage.runtime.approvals import GatedToolUnknownError
 from harborage.runtime.assembly import Setup, assemble, catalog_of
 from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
-from harborage.tasks import InProcessTaskRegistry
 from harborage.testing.planners import ScriptedPlanner
 from harborage.tools import SideEffect, ToolDuplicateNameError, UnsupportedTypeError, tool
 
@@ -56,11 +55,10 @@ def test_plain_functions_are_described_by_their_signatures() -> None:
     [
         ({"tools": (add, add)}, ToolDuplicateNameError),
         ({"tools": (add,), "approvals": {"nope": AlwaysDeny()}}, GatedToolUnknownError),
-        ({"options": RuntimeOptions(task_driver="nope")}, DriverUnknownError),
         ({"options": RuntimeOptions(event_driver="nope")}, DriverUnknownError),
         ({"options": RuntimeOptions(redactor="nope")}, DriverUnknownError),
     ],
-    ids=["twice", "unguarded", "tasks", "bus", "redactor"],
+    ids=["twice", "unguarded", "bus", "redactor"],
 )
 async def test_parts_that_do_not_fit_open_nothing(
     fields: dict[str, Any], error: type[Exception], monkeypatch: pytest.MonkeyPatch
@@ -82,13 +80,12 @@ async def test_parts_that_do_not_fit_open_nothing(
 async def test_what_was_given_is_used_and_not_closed() -> None:
     """The parts that the runtime opened itself are closed, in the reverse order of their opening."""
     bus = MemoryEventBus()
-    artifacts, tasks = MemoryArtifactStore(), InProcessTaskRegistry(bus=bus)
-    parts = await assemble(Setup(mind=FinishPlanner(), bus=bus, artifacts=artifacts, tasks=tasks))
-    assert (parts.bus, parts.artifacts, parts.tasks) == (bus, artifacts, tasks)
+    artifacts = MemoryArtifactStore()
+    parts = await assemble(Setup(mind=FinishPlanner(), bus=bus, artifacts=artifacts))
+    assert (parts.bus, parts.artifacts) == (bus, artifacts)
     for close in parts.closers:
         await close()
-    assert await tasks.list(ME) == []
-    await tasks.aclose()
+    await artifacts.put_text(ArtifactScope("t", "u", "s"), "still open")
     await bus.aclose()
 
 

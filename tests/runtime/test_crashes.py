@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -17,11 +18,12 @@ from harborage.events import MemoryEventBus
 from harborage.identity import Identity
 from harborage.planner import CallParallel, CallTool, Finish, FinishReason, RunContext, SpawnSpec, SpawnTask
 from harborage.runtime.host import Runtime
-from harborage.runtime.journal import Begun, Done, decode_entries
+from harborage.runtime.journal import Begun, Done, Ended, decode_entries, encode_entry
 from harborage.runtime.options import RuntimeOptions
 from harborage.state.storage import Storage
+from harborage.store import Change, Commit, Guard, Status
 from harborage.store.memory import MemoryStore
-from harborage.tasks import InProcessTaskRegistry, TaskFailure, TaskStatus
+from harborage.tasks import InProcessTaskRegistry
 from harborage.testing.clock import FakeClock, settle
 from harborage.tools import CallContext, SideEffect, tool
 from tests.kit.slow_store import SlowStore, storage_over
@@ -203,23 +205,26 @@ async def idle() -> None:
 
 
 async def test_a_background_result_finds_a_run_that_was_carried_on() -> None:
-    """A group that ended while no process lived is told to its run by the next one; tasks outlive the runtimes here."""
+    """A child that another worker ended while the parent's was down: the parent hears of its group from the next."""
     bus, storage = MemoryEventBus(), opened(MemoryStore)
-    tasks = InProcessTaskRegistry(bus=bus)
     parts: dict[str, Any] = {
         "planner": Parent(),
         "tools": [idle],
         "storage": storage,
-        "tasks": tasks,
         "bus": bus,
         "options": RuntimeOptions(max_steps=10_000),
     }
     async with Runtime(**parts) as rt:
         run = await rt.start("g", who=ME)
         await settle()
-    (child,) = [one for one in await tasks.list(ME) if one.id != run.id]
-    assert child.status is TaskStatus.RUNNING
-    await tasks.mark_failed(child.id, TaskFailure("lost", "somebody else has it"), who=ME)
+    await storage.store.join("other")
+    (claimed,) = [one for one in await storage.store.claim("other") if one.row.parent == run.id]
+    end = encode_entry(Ended(at=datetime.now(UTC), error="lost", message="by another worker"))
+    guard = Guard(lease=claimed.row.lease, position=claimed.row.position)
+    await storage.store.commit(Commit(guard=guard, entries=(end,), change=Change(status=Status.FAILED, reason="lost")))
+    await storage.store.leave("other")
+    tasks = InProcessTaskRegistry(bus=bus, store=storage.store)
+    await tasks.settle_group(claimed.row.group, who=ME)
     async with Runtime(**parts) as rt:
         async with asyncio.timeout(10):
             assert (await (await rt.run(run.id, who=ME)).result()).payload == ["completed"]

@@ -36,11 +36,9 @@ FIELDS: Final[dict[str, tuple[list[Any], list[Any]]]] = {
     "artifact_driver": (["", "fs"], [None, 1]),
     "artifact_root": (["", "x"], [None, 1]),
     "event_driver": (["inmem"], [None, 1]),
-    "task_driver": (["inprocess"], [None, 1]),
     "redactor": (["patterns"], [None, 1]),
     "records_model": ([False], ["no", 1, None]),
     "session_policy": ([SessionPolicy()], [None, SECOND]),
-    "task_retention": ([ZERO], [BELOW, 30, None]),
     "provider_patience": ([None, ZERO], [BELOW, 60, float("nan")]),
     "upkeep": ([SECOND], [ZERO, BELOW, 300, None]),
 }

@@ -214,7 +214,7 @@ async def test_artifact_driver(tmp_path: Path) -> None:
     assert any(files for _, _, files in os.walk(tmp_path))
 
 
-@each_row("field", ["artifact_driver", "event_driver", "task_driver", "redactor"])
+@each_row("field", ["artifact_driver", "event_driver", "redactor"])
 async def test_a_driver_that_is_not_there_is_named(field: str) -> None:
     """With those that are; nothing is left open."""
     options = RuntimeOptions(**{field: "nonsense"})

@@ -11,11 +11,9 @@ from harborage.identity import Identity
 from harborage.planner import PauseReason
 from harborage.runtime.pauses import Pause, PauseDecision, PauseState
 from harborage.runtime.waits import (
-    GRACE,
     Party,
     Wait,
     WaitKind,
-    circles,
     of_group,
     of_pause,
     of_run,
@@ -23,9 +21,8 @@ from harborage.runtime.waits import (
     of_task,
 )
 from harborage.sessions import Session, SessionPolicy
-from harborage.store import RunRow, Status
+from harborage.store import GroupRow, GroupStatus, RunRow, Status
 from harborage.store.times import micros
-from harborage.tasks import GroupStatus, Task, TaskGroup, TaskKind, TaskStatus
 from tests.kit.tables import each_row
 
 ME = Identity("t", "u", "s")
@@ -51,15 +48,8 @@ PAUSE = Pause(
     paused_at=LONG_AGO,
     deadline=LATER,
 )
-TASK = Task(
-    id="r",
-    identity=ME.with_run(""),
-    kind=TaskKind.BACKGROUND,
-    status=TaskStatus.RUNNING,
-    query="go",
-    created_at=int(LONG_AGO.timestamp() * 1e9),
-)
-GROUP = TaskGroup(id="g", session=ME, owner_task_id="r", created_at=LONG_AGO)
+TASK = replace(ROW, run_id="task", position=0)
+GROUP = GroupRow(number=1, group_id="g", who=ME, owner="r", created_at=micros(LONG_AGO))
 
 
 def run(
@@ -70,18 +60,6 @@ def run(
     wait = of_run(mine, statuses=statuses or {}, pauses=pauses, now=NOW)
     assert wait is not None
     return wait
-
-
-def test_runs_that_wait_for_themselves_are_orphans() -> None:
-    """Each run of a circle; not one that only leads to it, nor one whose chain a worker or the clock ends."""
-    awaits = {"a": "b", "b": "c", "c": "a", "leads": "a", "self": "self", "x": "y", "y": "", "w": "v", "v": "w"}
-    rows = [replace(ROW, run_id=one, owner="worker" if one == "v" else "", awaits=on) for one, on in awaits.items()]
-    found = circles(rows)
-    assert found == {"a", "b", "c", "self"}
-    statuses = dict.fromkeys(awaits, Status.RUNNING)
-    waits = [of_run(one, statuses=statuses, pauses=(), now=NOW, circular=found) for one in rows]
-    orphans = {wait.id for wait in waits if wait is not None and "waits for itself" in wait.orphan}
-    assert orphans == found
 
 
 @each_row("status", [Status.COMPLETE, Status.FAILED, Status.CANCELLED])
@@ -181,37 +159,27 @@ def test_a_pause_of_no_run_is_no_orphan() -> None:
     assert not of_pause(replace(PAUSE, identity=ME.with_run(""), deadline=None), statuses={}, now=NOW).is_orphan
 
 
-@each_row("status", [one for one in TaskStatus if one.is_terminal])
-def test_an_ended_task_waits_for_nothing(status: TaskStatus) -> None:
+@each_row("status", [one for one in Status if one.is_final])
+def test_an_ended_task_waits_for_nothing(status: Status) -> None:
     """It is in no list of what waits."""
-    assert of_task(replace(TASK, status=status), statuses={}, now=NOW) is None
-
-
-def test_a_foreground_task_is_spoken_for_by_its_run() -> None:
-    """Only background work is listed beside its run."""
-    statuses = {"r": Status.PENDING}
-    assert of_task(replace(TASK, kind=TaskKind.FOREGROUND), statuses=statuses, now=NOW) is None
-    wait = of_task(TASK, statuses=statuses, now=NOW)
-    assert wait is not None
-    assert (wait.on, wait.name, wait.orphan) == (Party.RUN, "r", "")
+    assert of_task(replace(TASK, status=status), statuses={}) is None
 
 
 @each_row(
-    "statuses, age, parent, on",
+    "parent, is_cascading, on",
     [
-        ({"r": Status.FAILED}, timedelta(days=1), None, Party.NOBODY),
-        ({}, timedelta(days=1), None, Party.NOBODY),
-        ({}, GRACE / 2, None, Party.WORKER),
-        ({"p": Status.PENDING}, timedelta(days=1), "p", Party.RUN),
-        ({"p": Status.COMPLETE}, timedelta(days=1), "p", Party.NOBODY),
+        (None, True, Party.PERSON),
+        (Status.RUNNING, True, Party.PERSON),
+        (Status.COMPLETE, True, Party.NOBODY),
+        (Status.COMPLETE, False, Party.PERSON),
     ],
 )
-def test_a_task_without_a_run_that_goes_on(
-    statuses: dict[str, Status], age: timedelta, parent: str | None, on: Party
+def test_a_task_without_a_run_waits_for_the_program_that_spawned_it(
+    parent: Status | None, is_cascading: bool, on: Party
 ) -> None:
-    """It is an orphan, unless it was only just made, or a parent that goes on will begin it."""
-    task = replace(TASK, parent_task_id=parent, created_at=int((NOW - age).timestamp() * 1e9))
-    wait = of_task(task, statuses=statuses, now=NOW)
+    """It is an orphan when it was to go with a run that has ended."""
+    statuses = {} if parent is None else {"p": parent}
+    wait = of_task(replace(TASK, parent="p", is_cascading=is_cascading), statuses=statuses)
     assert wait is not None
     assert wait.on is on
     assert wait.is_orphan is (on is Party.NOBODY)
@@ -220,29 +188,33 @@ def test_a_task_without_a_run_that_goes_on(
 @each_row(
     "group, statuses, living, on",
     [
-        (GROUP, {"r": Status.PENDING}, (), Party.RUN),
-        (GROUP, {"r": Status.COMPLETE}, (), Party.NOBODY),
-        (GROUP, {}, (), Party.NOBODY),
-        (replace(GROUP, created_at=NOW), {}, (), Party.RUN),
-        (replace(GROUP, owner_task_id=""), {}, (), Party.PERSON),
-        (replace(GROUP, status=GroupStatus.SEALED, members=("m",)), {}, ("m",), Party.RUN),
-        (replace(GROUP, status=GroupStatus.SEALED, members=("m",)), {}, (), Party.NOBODY),
+        (GROUP, {"r": Status.PENDING}, "", Party.RUN),
+        (GROUP, {"r": Status.COMPLETE}, "", Party.NOBODY),
+        (GROUP, {}, "", Party.NOBODY),
+        (replace(GROUP, created_at=micros(NOW)), {}, "", Party.RUN),
+        (replace(GROUP, owner=""), {}, "", Party.PERSON),
+        (replace(GROUP, status=GroupStatus.SEALED, members=1, open_members=1), {}, "m", Party.RUN),
+        (replace(GROUP, status=GroupStatus.SEALED, members=1), {}, "", Party.NOBODY),
+        (replace(GROUP, status=GroupStatus.SEALED), {}, "", Party.PERSON),
+        (replace(GROUP, status=GroupStatus.ENDING, members=2, open_members=1), {}, "m", Party.RUN),
+        (replace(GROUP, status=GroupStatus.ENDING, members=2), {}, "", Party.NOBODY),
     ],
 )
 def test_a_group_waits_for_its_owner_and_then_for_its_members(
-    group: TaskGroup, statuses: dict[str, Status], living: tuple[str, ...], on: Party
+    group: GroupRow, statuses: dict[str, Status], living: str, on: Party
 ) -> None:
     """It is an orphan when neither comes any more."""
-    wait = of_group(group, statuses=statuses, living=frozenset(living), now=NOW)
+    wait = of_group(group, statuses=statuses, living={(ME, "g"): living} if living else {}, now=NOW)
     assert wait is not None
     assert wait.on is on
     assert wait.is_orphan is (on is Party.NOBODY)
+    assert wait.name == (living or (wait.name if on is Party.RUN else ""))
 
 
-@pytest.mark.parametrize("status", [one for one in GroupStatus if one.is_terminal])
+@pytest.mark.parametrize("status", [one for one in GroupStatus if one.is_final])
 def test_an_ended_group_waits_for_nothing(status: GroupStatus) -> None:
     """It is in no list of what waits."""
-    assert of_group(replace(GROUP, status=status), statuses={}, living=frozenset(), now=NOW) is None
+    assert of_group(replace(GROUP, status=status), statuses={}, living={}, now=NOW) is None
 
 
 def test_a_session_waits_to_be_left_alone_or_to_grow_old() -> None:

@@ -1,18 +1,17 @@
-"""Two processes over one store: what one of them ends the other hears of; and what is over long enough is forgotten."""
+"""Registries over one store: whoever waits in one learns of what another ended, as soon as the store says so."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harborage.events import MemoryEventBus
 from harborage.identity import Identity
-from harborage.state import StateStore
-from harborage.state.storage import open_storage
+from harborage.state.errors import DatabaseError
+from harborage.store import Commit, Move, Status
 from harborage.tasks import (
     GroupNotFoundError,
     GroupRequest,
@@ -22,7 +21,9 @@ from harborage.tasks import (
     SpawnRequest,
     TaskStatus,
 )
-from harborage.testing.clock import FakeClock
+from harborage.testing.clock import FakeClock, settle
+from tests.kit.conformance.task_bench import FaultyBus, PublishRefusedError
+from tests.kit.conformance.task_stores import RemoteStore
 
 pytestmark = pytest.mark.anyio
 
@@ -37,21 +38,19 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[StateStore]:
-    """What both processes work on."""
-    url = "memory:" if request.param == "memory" else f"sqlite:{tmp_path / 'kept.db'}"
-    async with await open_storage(url, clock=clock) as storage:
-        yield storage.state
+@pytest.fixture
+def store(clock: FakeClock) -> RemoteStore:
+    """What the registries of a test share."""
+    return RemoteStore(clock=clock)
 
 
 @pytest.fixture
-async def starting(store: StateStore, clock: FakeClock) -> AsyncIterator[Starting]:
+async def starting(store: RemoteStore, clock: FakeClock) -> AsyncIterator[Starting]:
     """Makes another registry over the store, as a process does when it starts."""
     opened: list[InProcessTaskRegistry] = []
 
-    def start(who: Any = None) -> InProcessTaskRegistry:
-        opened.append(InProcessTaskRegistry(bus=MemoryEventBus(), store=store, clock=clock))
+    def start(**options: Any) -> InProcessTaskRegistry:
+        opened.append(InProcessTaskRegistry(**{"bus": MemoryEventBus(), "store": store, "clock": clock} | options))
         return opened[-1]
 
     yield start
@@ -60,141 +59,166 @@ async def starting(store: StateStore, clock: FakeClock) -> AsyncIterator[Startin
 
 
 async def grown(tasks: InProcessTaskRegistry, session: Identity = SESSION, **group: Any) -> tuple[str, str]:
-    """A group with one task in it, sealed; the ids of both."""
+    """A group with one running task in it, sealed; the ids of both."""
     who = session.with_run("")
     made = await tasks.resolve_or_create_group(GroupRequest(session=session, **group), who=who)
-    spawn = SpawnRequest(identity=who, kind="background", query="go", group_id=made.id, idempotency_key="k")
+    spawn = SpawnRequest(identity=who, kind="background", query="go", group_id=made.id)
     task_id = (await tasks.spawn(spawn)).id
+    await tasks.mark_running(task_id, who=who)
     await tasks.seal_group(made.id, who=who)
     return made.id, task_id
 
 
-async def ended(tasks: InProcessTaskRegistry, task_id: str, who: Identity = SESSION) -> None:
-    """Let a task run and complete."""
-    await tasks.mark_running(task_id, who=who)
-    await tasks.mark_complete(task_id, b'"done"', who=who)
-
-
 async def test_who_waits_for_the_turn_hears_of_a_group_that_ends_elsewhere(starting: Starting) -> None:
-    """At the next look, or when it is told that something happened."""
+    """Of the next one that holds a turn, and of no other."""
     here, there = starting(), starting()
     group_id, task_id = await grown(there, retain_turn=True)
+    _, other = await grown(there)
     waiter = here.register_retain_turn_waiter(SESSION)
-    await here.recheck()
-    assert waiter.peek() is None
-    await ended(there, task_id)
-    await here.recheck()
-    assert waiter.peek() == group_id
+    await there.mark_complete(other, who=ME)
+    await settle()
+    assert not waiter.is_closed
+    await there.mark_complete(task_id, who=ME)
+    assert await waiter.group_id() == group_id
 
 
-async def test_the_look_is_taken_by_itself(starting: Starting, clock: FakeClock) -> None:
-    """Nobody has to ask for it while somebody waits."""
-    here, there = starting(), starting()
-    group_id, task_id = await grown(there, retain_turn=True)
-    waiter = here.register_retain_turn_waiter(SESSION)
-    await ended(there, task_id)
-    for _ in range(40):
-        await clock.run_for(0.5)
-        if waiter.is_closed:
-            break
-    assert waiter.peek() == group_id
-
-
-async def test_what_held_no_turn_or_ended_before_is_no_news(starting: Starting, clock: FakeClock) -> None:
-    """A waiter waits for the next group, whoever reads an older one back meanwhile."""
+async def test_a_group_that_ended_before_is_no_news(starting: Starting, clock: FakeClock) -> None:
+    """A waiter waits for the next group, though another that was there before it is told of an older one."""
     here, there = starting(), starting()
     old, first = await grown(there, retain_turn=True)
-    await ended(there, first)
+    early = here.register_retain_turn_waiter(SESSION)
     clock.advance(1)
-    waiter = here.register_retain_turn_waiter(SESSION)
+    await there.mark_complete(first, who=ME)
+    clock.advance(1)
+    late = here.register_retain_turn_waiter(SESSION)
+    assert await early.group_id() == old
     assert (await here.watch_group(SESSION, old)).peek() is not None
     await here.recheck()
-    assert waiter.peek() is None
-    waiter.cancel()
+    assert not late.is_closed
+    new, second = await grown(there, retain_turn=True)
+    await there.mark_complete(second, who=ME)
+    assert await late.group_id() == new
 
 
-async def test_groups_that_have_not_ended_are_read_back(starting: Starting) -> None:
-    """With their members, open or sealed; those that have ended are left out."""
-    there = starting()
-    sealed, _ = await grown(there)
-    opened = (await there.resolve_or_create_group(GroupRequest(session=SESSION), who=ME)).id
-    spawn = SpawnRequest(identity=ME, kind="background", query="go", group_id=opened)
-    joined = [(await there.spawn(spawn)).id for _ in range(2)]
-    over = (await there.resolve_or_create_group(GroupRequest(session=SESSION), who=ME)).id
-    await there.spawn(SpawnRequest(identity=ME, kind="background", query="go", group_id=over))
-    await there.cancel_group(over, who=ME)
-    found = {group.id: group for group in await starting().groups(SESSION)}
-    assert set(found) == {sealed, opened}
-    assert (found[opened].status, sorted(found[opened].members)) == (GroupStatus.OPEN, sorted(joined))
-    assert found[sealed].status is GroupStatus.SEALED
-
-
-async def always(session: Identity) -> bool:
-    """Every session is over."""
-    return True
-
-
-async def test_the_tasks_of_a_session_that_is_over_are_forgotten(starting: Starting, clock: FakeClock) -> None:
-    """With their groups and keys, once all of them ended long enough ago; nothing else of the store is touched."""
-    there = starting()
+async def test_however_many_groups_there_are_the_one_that_is_awaited_is_found(starting: Starting) -> None:
+    """Many that were opened later have ended before."""
+    here, there = starting(), starting()
     group_id, task_id = await grown(there)
-    other = Identity("tenant", "user", "other")
-    _, alive = await grown(there, other)
-    await ended(there, task_id)
-    at = clock.now()
-    clock.advance(60)
-
-    async def never(session: Identity) -> bool:
-        return False
-
-    assert await there.forget(clock.now(), never) == 0
-    assert await there.forget(at, always) == 0
-    assert await there.forget(clock.now(), always) == 1
-    for registry in (there, starting()):
-        with pytest.raises(NotFoundError):
-            await registry.get(task_id, who=SESSION)
-        with pytest.raises(GroupNotFoundError):
-            await registry.watch_group(SESSION, group_id)
-        assert await registry.read(SESSION) == []
-        assert (await registry.get(alive, who=other)).status is TaskStatus.PENDING
-    assert await there.forget(clock.now(), always) == 0
+    waiter = here.register_retain_turn_waiter(SESSION)
+    watch = await here.watch_group(SESSION, group_id)
+    for _ in range(250):
+        later = await there.resolve_or_create_group(GroupRequest(session=SESSION), who=ME)
+        await there.cancel_group(later.id, who=ME)
+    await there.mark_complete(task_id, who=ME)
+    completion = await watch.completion()
+    assert completion is not None
+    assert completion.final_status is GroupStatus.COMPLETED
+    assert not waiter.is_closed
 
 
-async def test_a_session_may_have_tasks_again(starting: Starting, clock: FakeClock) -> None:
-    """They are found, and forgotten in their turn, as if there had never been others; the key is free again."""
-    for _ in range(3):
-        tasks = starting()
-        _, task_id = await grown(tasks)
-        await ended(tasks, task_id)
-        assert [one.id for one in await starting().read(SESSION)] == [task_id]
-        assert SESSION in await starting().sessions()
-        clock.advance(60)
-        assert await tasks.forget(clock.now(), always) == 1
+async def test_of_what_ends_elsewhere_no_listener_hears(starting: Starting) -> None:
+    """A host acts on the ends of its own process; the others have theirs."""
+    here, there = starting(), starting()
+    _, task_id = await grown(there)
+    heard: list[str] = []
+    here.on_ended(lambda who: heard.append("here"))
+    there.on_ended(lambda who: heard.append(who.run_id))
+    waiting = asyncio.create_task(here.wait_ended(task_id, who=ME))
+    await settle()
+    await there.mark_complete(task_id, b"1", who=ME)
+    assert (await waiting).result == b"1"
+    assert heard == [task_id]
 
 
-async def test_the_list_of_sessions_does_not_grow_for_ever(starting: Starting, clock: FakeClock) -> None:
-    """Sessions whose tasks are forgotten leave it, some at a time."""
-    tasks = starting()
-    for number in range(150):
-        session = Identity("tenant", "user", f"s{number}")
-        spawn = SpawnRequest(identity=session.with_run(""), kind="background", query="go")
-        await tasks.cancel((await tasks.spawn(spawn)).id, who=session)
-    clock.advance(60)
-    assert await tasks.forget(clock.now(), always) == 150
-    assert len(await tasks.sessions()) < 64
+async def test_a_store_that_is_away_for_a_while_strands_nobody(
+    starting: Starting, store: RemoteStore, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whether a task has ended is asked again; with nobody left nothing is armed."""
+    here, there = starting(), starting()
+    _, task_id = await grown(there)
+    waiting = asyncio.create_task(here.wait_ended(task_id, who=ME))
+    await settle()
+    runs = store.runs
+
+    async def gone(query: Any) -> Any:
+        raise DatabaseError("the server is gone")
+
+    store.runs = gone  # type: ignore[method-assign]
+    await store.commit(Commit(moves=(Move(run_id=task_id, expected=(Status.RUNNING,), status=Status.COMPLETE),)))
+    await settle()
+    assert "is asked again in a moment" in caplog.text
+    store.runs = runs  # type: ignore[method-assign]
+    await clock.run_for(5)
+    assert (await waiting).status is TaskStatus.COMPLETE
+    assert clock.armed == 0
 
 
-async def test_in_memory_they_are_forgotten_too(clock: FakeClock) -> None:
-    """A process that runs for months keeps no month-old tasks."""
-    tasks = InProcessTaskRegistry(bus=MemoryEventBus(), clock=clock)
-    group_id, task_id = await grown(tasks)
-    assert [group.id for group in await tasks.groups(SESSION)] == [group_id]
-    await ended(tasks, task_id)
-    assert await tasks.groups(SESSION) == []
-    clock.advance(timedelta(days=30).total_seconds())
-    assert await tasks.forget(clock.now(), always) == 1
+async def test_a_recheck_can_be_asked_for(starting: Starting, store: RemoteStore) -> None:
+    """Whoever learns that something happened elsewhere need not wait until the store says so."""
+    here, there = starting(), starting()
+    group_id, task_id = await grown(there)
+    watch = await here.watch_group(SESSION, group_id)
+    store._listeners.clear()
+    await there.mark_complete(task_id, who=ME)
+    await settle()
+    assert not watch.is_closed
+    await here.recheck()
+    assert watch.peek() is not None
+
+
+async def test_who_gives_up_leaves_no_trace(starting: Starting) -> None:
+    """A waiter that is cancelled, a watch and a turn that are given up: nothing is looked for any more."""
+    here = starting()
+    group_id, task_id = await grown(here)
+    waiting = asyncio.create_task(here.wait_ended(task_id, who=ME))
+    watch = await here.watch_group(SESSION, group_id)
+    turn = here.register_retain_turn_waiter(SESSION)
+    await settle()
+    waiting.cancel()
+    watch.cancel()
+    turn.cancel()
+    await settle()
+    ends = here._ends
+    assert not ends._tasks
+    assert not ends._groups
+    assert not ends._turns
+    await here.mark_complete(task_id, who=ME)
+
+
+async def test_asking_for_nothing_leaves_nothing(starting: Starting, store: RemoteStore) -> None:
+    """Unknown tasks and groups are not waited for, and nothing is written."""
+    registry = starting()
     with pytest.raises(NotFoundError):
-        await tasks.get(task_id, who=SESSION)
-    again, _ = await grown(tasks, id=group_id)
-    assert again == group_id
-    await tasks.aclose()
+        await registry.wait_ended("none", who=ME)
+    with pytest.raises(GroupNotFoundError):
+        await registry.watch_group(SESSION, "none")
+    await registry.begin_wait("none", "nothing", who=ME)
+    await registry.end_wait("none", who=ME)
+    assert await registry.acknowledge_background(SESSION, ["none"]) == 0
+    assert not registry._ends._tasks
+    assert not registry._ends._groups
+    assert store.commits == []
+
+
+async def test_a_group_whose_process_died_is_ended_by_another(starting: Starting, store: RemoteStore) -> None:
+    """Its last member's end was kept, its own was not: whoever looks over the store ends it, once."""
+    first, second = starting(), starting()
+    group_id, task_id = await grown(first)
+    await store.commit(Commit(moves=(Move(run_id=task_id, expected=(Status.RUNNING,), status=Status.COMPLETE),)))
+    assert (await second.group(group_id, who=ME)).status is GroupStatus.SEALED
+    store.commits.clear()
+    await second.settle_group(group_id, who=SESSION)
+    await first.settle_group(group_id, who=SESSION)
+    assert (await first.group(group_id, who=ME)).status is GroupStatus.COMPLETED
+    assert len(store.commits) == 1
+
+
+async def test_a_bus_apart_from_the_store_is_told_afterwards(starting: Starting) -> None:
+    """What it refuses has happened all the same: the verb fails, and the task is where it went."""
+    bus = FaultyBus(MemoryEventBus())
+    registry = starting(bus=bus)
+    _, task_id = await grown(registry)
+    bus.refuse()
+    with pytest.raises(PublishRefusedError):
+        await registry.mark_paused(task_id, who=ME)
+    assert (await registry.get(task_id, who=ME)).status is TaskStatus.PAUSED

@@ -11,7 +11,6 @@ from harborage.identity import Identity, Quadruple
 from harborage.tasks import (
     GroupInvalidTransitionError,
     GroupNotSealedError,
-    GroupSealedError,
     GroupStatus,
     MemberOutcome,
     Task,
@@ -24,7 +23,6 @@ from harborage.tasks.groups import (
     FailFast,
     GroupFacts,
     Resolve,
-    check_joinable,
     check_resolvable,
     check_sealable,
     completion_of,
@@ -66,15 +64,12 @@ def test_a_failure_without_a_code_has_the_bare_reason() -> None:
 
 
 @each_row("facts", EVERY)
-def test_only_an_open_group_takes_members_and_is_sealed(facts: GroupFacts) -> None:
-    """Joining and sealing need an open group that is not about to end."""
+def test_only_an_open_group_is_sealed(facts: GroupFacts) -> None:
+    """Sealing needs an open group that is not about to end."""
     if facts.status is G.OPEN and not facts.is_ending:
-        check_joinable("g", facts)
         check_sealable("g", facts)
         return
     word = "ending" if facts.is_ending else facts.status
-    with pytest.raises(GroupSealedError, match=f"'g' is {word}"):
-        check_joinable("g", facts)
     with pytest.raises(GroupInvalidTransitionError, match=f"'g' is {word}: seal"):
         check_sealable("g", facts)
 

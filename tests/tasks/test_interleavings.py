@@ -1,7 +1,7 @@
 """Whatever callers do at once, and whatever is refused or cut short between them, the rules of tasks and groups hold.
 
-A machine starts operations without waiting for them, lets their events and records through one at a time and in any
-order, refuses some, and cancels callers. Every event that went out is checked against what the registry then shows.
+A machine starts operations of two registries without waiting for them, lets their commits through one at a time and in
+any order, refuses some, and cancels callers. Every event that was kept is checked against what the store then shows.
 """
 
 from __future__ import annotations
@@ -17,27 +17,28 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from harborage.codec import decode
 from harborage.errors import HarborageError
-from harborage.events import Cursor, Event, EventBus, EventType, Filter, MemoryEventBus, Subscription
-from harborage.identity import Identity, Quadruple
-from harborage.state import MemoryStateStore, StateRecord
+from harborage.events import DurableEventBus, EventType
+from harborage.identity import Identity
+from harborage.state.errors import DatabaseError
+from harborage.store import Commit, Committed, Page, RunQuery, RunRow
+from harborage.store.memory import MemoryStore
 from harborage.tasks import (
     GroupRequest,
     GroupStatus,
     GroupWatch,
     InProcessTaskRegistry,
     SpawnRequest,
-    Task,
     TaskFailure,
     TaskStatus,
 )
-from harborage.tasks.records import GROUP_KIND, OWED_KIND, TASK_KIND
-from harborage.tasks.shelf import Shelf
 from harborage.tasks.transitions import ALLOWED
 from harborage.testing.clock import FakeClock
-from tests.kit.conformance.task_bench import PublishRefusedError
 
 FATES = st.lists(st.sampled_from(["through", "through", "refused", "held"]), max_size=6)
+ENDS = ["mark_running", "mark_complete", "mark_failed", "cancel"]
+GROUP_VERBS = ["seal", "seal", "cancel", "leave", "resolve"]
 SESSION = Identity("t", "u", "s")
 ME = SESSION.with_run("")
 MOVED_TO = {
@@ -81,79 +82,62 @@ class Gate:
             future.set_result(let_through)
 
 
-class GatedBus(EventBus):
-    """A bus behind a gate; keeps what went out."""
-
-    def __init__(self, bus: EventBus, gate: Gate) -> None:
-        self._bus = bus
-        self._gate = gate
-        self.told: list[Event] = []
-
-    async def publish(self, event: Event) -> Event:
-        if not await self._gate.go_through():
-            raise PublishRefusedError(f"refused {event.type}")
-        self.told.append(event)
-        return await self._bus.publish(event)
-
-    def publish_nowait(self, event: Event) -> Event:
-        raise NotImplementedError
-
-    def subscribe(self, filter: Filter) -> Subscription:
-        return self._bus.subscribe(filter)
-
-    async def replay(self, cursor: Cursor, filter: Filter) -> list[Event]:
-        return await self._bus.replay(cursor, filter)
-
-    async def aclose(self) -> None:
-        await self._bus.aclose()
-
-
-class GatedStore(MemoryStateStore):
-    """A store whose saves take as long as the machine likes and never fail; knows which slots are full."""
+class GatedStore(MemoryStore):
+    """A store whose commits take as long as the machine likes, or are refused; keeps the events it took."""
 
     def __init__(self, gate: Gate) -> None:
-        super().__init__()
+        super().__init__(clock=FakeClock())
         self._gate = gate
+        self.told: list[tuple[EventType, dict[str, Any]]] = []
 
-        self.slots: set[tuple[Quadruple, str]] = set()
+    async def commit(self, commit: Commit) -> Committed:
+        if not await self._gate.go_through():
+            raise DatabaseError("refused")
+        done = await super().commit(commit)
+        self.told += [(EventType(event.type), decode(event.data)["payload"]) for event in commit.events]
+        return done
 
-    async def save(self, record: StateRecord) -> None:
-        await self._gate.go_through()
-        await super().save(record)
-        self.slots.add((record.identity, record.kind))
-
-    async def delete(self, identity: Quadruple, kind: str) -> None:
-        await super().delete(identity, kind)
-        self.slots.discard((identity, kind))
+    async def runs(self, query: RunQuery) -> Page[RunRow]:
+        page = await super().runs(query)
+        await asyncio.sleep(0)
+        return page
 
 
 class Interleavings(RuleBasedStateMachine):
-    """Callers, gates and faults in any order."""
+    """Callers of two registries over one store, gates and faults in any order."""
 
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.gate = Gate()
         self.callers: list[asyncio.Task[Any]] = []
-        self.spawned: list[Task] = []
         self.group_ids: list[str] = []
         self.watches: dict[str, list[GroupWatch]] = defaultdict(list)
         self.waits: list[tuple[str, asyncio.Task[Any]]] = []
-        self.store: GatedStore | None = None
         self.tool_calls: Counter[str] = Counter()
 
-    @initialize(is_durable=st.booleans(), sizes=st.lists(st.integers(0, 3), max_size=3))
-    def build(self, is_durable: bool, sizes: list[int]) -> None:
-        """With or without a store behind the same gate; groups with some running members to begin with."""
-        self.store = GatedStore(self.gate) if is_durable else None
-        self.bus = GatedBus(MemoryEventBus(), self.gate)
-        self.registry = InProcessTaskRegistry(bus=self.bus, store=self.store, clock=FakeClock())
-        self.registry.on_spawned(self.spawned.append)
+    @initialize(sizes=st.lists(st.integers(0, 3), max_size=3))
+    def build(self, sizes: list[int]) -> None:
+        """Groups with some running members to begin with."""
+        self.store = GatedStore(self.gate)
+        self.buses = [DurableEventBus(self.store, clock=FakeClock()) for _ in range(2)]
+        self.registries = [InProcessTaskRegistry(bus=bus, store=self.store, clock=FakeClock()) for bus in self.buses]
         for size in sizes:
             self.create_group(len(self.group_ids) % 2 == 0)
             for _ in range(size):
                 self.spawn(None, len(self.group_ids) - 1, "", "", [])
-                self.start(self.registry.mark_running(self.spawned[-1].id, who=ME))
+                self.start(self.registry.mark_running(self.spawned[-1], who=ME))
+
+    @property
+    def registry(self) -> InProcessTaskRegistry:
+        """Now this one, now that one."""
+        self.registries.reverse()
+        return self.registries[0]
+
+    @property
+    def spawned(self) -> list[str]:
+        """The tasks that were told, in that order."""
+        return [body["TaskID"] for what, body in self.told() if what is EventType.TASK_SPAWNED]
 
     # What callers do
 
@@ -193,6 +177,24 @@ class Interleavings(RuleBasedStateMachine):
         self.start(getattr(self.registry, verb)(task_id, *extra, who=ME))
 
     @precondition(lambda self: self.spawned)
+    @rule(index=st.integers(0, 20), verbs=st.lists(st.sampled_from(ENDS), min_size=2, max_size=3))
+    def race(self, index: int, verbs: list[str]) -> None:
+        """Several end one task, all of which have read it before the first of them has."""
+        self.gate.script.clear()
+        for verb in verbs:
+            self.gate.script.append("held")
+            self.move(index, verb, [])
+
+    @precondition(lambda self: self.group_ids)
+    @rule(index=st.integers(0, 5), verbs=st.lists(st.sampled_from(GROUP_VERBS), min_size=2, max_size=3))
+    def race_for_a_group(self, index: int, verbs: list[str]) -> None:
+        """The same with one group."""
+        self.gate.script.clear()
+        for verb in verbs:
+            self.gate.script.append("held")
+            self.end_group(index, verb, [])
+
+    @precondition(lambda self: self.spawned)
     @rule(index=st.integers(0, 20), priority=st.integers(0, 2), fates=FATES)
     def prioritize(self, index: int, priority: int, fates: list[str]) -> None:
         """Another priority, and a tool call in between."""
@@ -200,7 +202,10 @@ class Interleavings(RuleBasedStateMachine):
         task_id = self.a_task(index)
         assert task_id is not None
         self.start(self.registry.prioritize(task_id, priority, who=ME))
-        self.start(self.registry.increment_tool_count(task_id, who=ME))
+        self.start(self.count(task_id))
+
+    async def count(self, task_id: str) -> None:
+        await self.registry.increment_tool_count(task_id, who=ME)
         self.tool_calls[task_id] += 1
 
     @precondition(lambda self: self.spawned)
@@ -224,7 +229,7 @@ class Interleavings(RuleBasedStateMachine):
         )
 
     @precondition(lambda self: self.group_ids)
-    @rule(index=st.integers(0, 5), verb=st.sampled_from(["seal", "seal", "cancel", "leave", "resolve"]), fates=FATES)
+    @rule(index=st.integers(0, 5), verb=st.sampled_from(GROUP_VERBS), fates=FATES)
     def end_group(self, index: int, verb: str, fates: list[str]) -> None:
         """One step of one group, possible or not."""
         self.gate.script.extend(fates)
@@ -269,48 +274,38 @@ class Interleavings(RuleBasedStateMachine):
     def tasks_follow_the_table(self) -> None:
         """Events of a task are steps of the table, at most one of them the last, and the task is where they lead."""
         told: dict[str, list[TaskStatus]] = defaultdict(lambda: [TaskStatus.PENDING])
-        for event in self.told():
-            status = MOVED_TO.get(EventType(event.type))
-            if status is not None:
-                told[event.payload.task_id].append(status)  # type: ignore[union-attr]
-        # Read without turning the loop: what is under way must not move between the two sides of the comparison.
-        shown = {task.id: task.status for task in self.remembered()}
-        for task in self.spawned:
-            path = told[task.id]
+        for what, body in self.told():
+            if what in MOVED_TO:
+                told[body["TaskID"]].append(MOVED_TO[what])
+        for task_id in self.spawned:
+            path = told[task_id]
             assert all(after in ALLOWED[before] for before, after in pairwise(path)), path
-            assert shown[task.id] is path[-1]
+            assert self.rows()[task_id].status == path[-1]
 
     @invariant()
     def spawns_are_told_once_each(self) -> None:
-        """Listeners heard exactly the tasks that were told, in that order, and each can be read."""
-        told = [event.payload.task_id for event in self.told() if event.type == EventType.TASK_SPAWNED]  # type: ignore[union-attr]
-        assert [task.id for task in self.spawned] == told
-        keyed = [task.idempotency_key for task in self.spawned if task.idempotency_key]
+        """Exactly the tasks that are kept were told, in that order; one for each key."""
+        assert self.spawned == list(self.rows())
+        keyed = [row.key for row in self.rows().values() if row.key]
         assert len(keyed) == len(set(keyed))
 
     @invariant()
     def groups_end_once(self) -> None:
-        """A group has at most one terminal event; exactly those who watch an ended group hold its one completion."""
-        ended: dict[str, list[Any]] = defaultdict(list)
-        for event in self.told():
-            if event.type in GROUP_ENDS:
-                ended[event.payload.completion.group_id].append(event)  # type: ignore[union-attr]
+        """A group has at most one terminal event, and who watches it gets no other end."""
+        ended = self.ends()
+        assert len(ended) == len({group_id for group_id, _ in ended})
         for group_id, watches in self.watches.items():
-            assert len(ended[group_id]) <= 1
-            for watch in watches:
-                got = watch.peek()
-                assert (got is not None) == bool(ended[group_id])
-                if got is not None:
-                    assert got.final_status is GROUP_ENDS[EventType(ended[group_id][0].type)]
-        assert all(len(events) <= 1 for events in ended.values())
+            for got in (watch.peek() for watch in watches):
+                assert got is None or got.final_status is dict(ended)[group_id]
 
     def teardown(self) -> None:
-        """At rest nothing is owed: groups that must have ended have, waiters are awake, the store agrees."""
+        """At rest nothing is owed: groups that must have ended have, and all who waited for them know."""
         try:
-            if hasattr(self, "registry"):
+            if hasattr(self, "registries"):
                 self.come_to_rest()
                 self.check_rest()
-                self.run(self.registry.aclose())
+                for one in (*self.registries, *self.buses):
+                    self.run(one.aclose())
                 self.turn()
                 assert all(caller.done() for caller in self.callers)
         finally:
@@ -324,7 +319,10 @@ class Interleavings(RuleBasedStateMachine):
         while self.gate.waiting:
             self.gate.answer(0, True)
             self.turn()
-        self.run(self.registry.spawn(SpawnRequest(identity=ME, kind="foreground")))
+        for group_id in self.known_groups():
+            # What a caller owed that was cut short, whoever looks over the store does.
+            self.run(self.registry.settle_group(group_id, who=SESSION))
+        self.turn()
         self.tasks_follow_the_table()
         self.spawns_are_told_once_each()
         self.groups_end_once()
@@ -332,50 +330,37 @@ class Interleavings(RuleBasedStateMachine):
     def check_rest(self) -> None:
         tasks = {task.id: task for task in self.run(self.registry.read(SESSION))}
         for group_id in self.known_groups():
-            group = self.run(self.registry.resolve_or_create_group(GroupRequest(session=SESSION, id=group_id), who=ME))
+            group = self.run(self.registry.group(group_id, who=ME))
             members = [tasks[task_id] for task_id in group.members]
             failed = group.fail_fast and any(task.status is TaskStatus.FAILED for task in members)
             done = bool(members) and all(task.status.is_terminal for task in members)
-            assert group.status.is_terminal or not failed
+            assert group.status.is_terminal or not (failed and done)
             assert not (group.status is GroupStatus.SEALED and done)
             if group.status is GroupStatus.CANCELLED and group.reason != "leave":
                 assert all(task.status.is_terminal for task in members)
-            self.check_stored_group(group_id, group.status)
+            assert {watch.is_closed for watch in self.watches[group_id]} <= {group.status.is_terminal}
         for task_id, wait in self.waits:
             if tasks[task_id].status.is_terminal:
                 assert wait.done()
         for task in tasks.values():
             assert task.tool_count == self.tool_calls[task.id]
-            self.check_stored_task(task)
-        if self.store is not None:
-            kept = {slot.run_id for slot, kind in self.store.slots if kind in {TASK_KIND, GROUP_KIND}}
-            assert kept == tasks.keys() | self.known_groups()
-            assert OWED_KIND not in {kind for _, kind in self.store.slots}
-
-    def check_stored_task(self, task: Task) -> None:
-        if self.store is not None:
-            stored = self.run(Shelf(self.store).task(SESSION, task.id)).task
-            assert (stored.status, stored.priority, stored.group_id) == (task.status, task.priority, task.group_id)
-
-    def check_stored_group(self, group_id: str, status: GroupStatus) -> None:
-        if self.store is not None:
-            assert self.run(Shelf(self.store).group(SESSION, group_id)).group.status is status
 
     # Means
 
-    def told(self) -> list[Event]:
-        return self.bus.told
+    def told(self) -> list[tuple[EventType, dict[str, Any]]]:
+        return self.store.told
 
-    def remembered(self) -> list[Task]:
-        ledger = self.registry._books.find(SESSION)
-        return [] if ledger is None else list(ledger.tasks.values())
+    def rows(self) -> dict[str, RunRow]:
+        return {run_id: held.row for run_id, held in self.store._tables.runs.items()}
 
-    def known_groups(self) -> set[str]:
-        created = [event for event in self.told() if event.type == EventType.TASK_GROUP_CREATED]
-        return {event.payload.group_id for event in created}  # type: ignore[union-attr]
+    def ends(self) -> list[tuple[str, GroupStatus]]:
+        return [(body["Completion"]["GroupID"], GROUP_ENDS[what]) for what, body in self.told() if what in GROUP_ENDS]
+
+    def known_groups(self) -> list[str]:
+        return [body["GroupID"] for what, body in self.told() if what is EventType.TASK_GROUP_CREATED]
 
     def a_task(self, index: int | None) -> str | None:
-        return None if index is None or not self.spawned else self.spawned[index % len(self.spawned)].id
+        return None if index is None or not self.spawned else self.spawned[index % len(self.spawned)]
 
     def a_group(self, index: int | None) -> str | None:
         return None if index is None or not self.group_ids else self.group_ids[index % len(self.group_ids)]
@@ -396,7 +381,7 @@ class Interleavings(RuleBasedStateMachine):
 
     def turn(self) -> None:
         async def turns() -> None:
-            for _ in range(80 if self.store is not None else 12):
+            for _ in range(80):
                 await asyncio.sleep(0)
 
         self.run(turns())

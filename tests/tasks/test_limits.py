@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harborage.events import MemoryEventBus
-from harborage.identity import Quadruple
-from harborage.state import MemoryStateStore
+from harborage.store.memory import MemoryStore
 from harborage.tasks import (
     InProcessTaskRegistry,
     InvalidRequestError,
@@ -14,11 +13,10 @@ from harborage.tasks import (
     TaskLimitError,
     TaskLimits,
 )
+from tests.kit.conformance.task_bench import ME
 from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
-
-ME = Quadruple("t", "u", "s", "")
 
 
 async def spawn(registry: InProcessTaskRegistry, parent: str | None, key: str = "") -> str:
@@ -27,34 +25,24 @@ async def spawn(registry: InProcessTaskRegistry, parent: str | None, key: str = 
     return (await registry.spawn(request)).id
 
 
-@each_row("is_stored", [False, True])
 @each_row("most", [2, 70])
-async def test_a_parent_and_a_tree_have_so_many_tasks_and_no_more(is_stored: bool, most: int) -> None:
+async def test_a_parent_and_a_tree_have_so_many_tasks_and_no_more(most: int) -> None:
     """Those that ended count, too; a repeated request is none; other parents and trees have room of their own."""
-    store = MemoryStateStore() if is_stored else None
-    limits = TaskLimits(max_children=most, max_tree=most + 1)
-    registry = InProcessTaskRegistry(bus=MemoryEventBus(), store=store, limits=limits)
+    store, limits = MemoryStore(), TaskLimits(max_children=most, max_tree=most + 1)
+    registry, second = [InProcessTaskRegistry(bus=MemoryEventBus(), store=store, limits=limits) for _ in range(2)]
     root, other = await spawn(registry, None), await spawn(registry, None)
     children = [await spawn(registry, root, key=f"k{number}") for number in range(most)]
     await registry.cancel(children[1], who=ME)
-    for one in [registry, *([InProcessTaskRegistry(bus=MemoryEventBus(), store=store, limits=limits)] * is_stored)]:
-        with pytest.raises(TaskLimitError) as refused:
+    for one in (registry, second):
+        with pytest.raises(TaskLimitError, match=f"run {root} has as many as max_children allows") as refused:
             await spawn(one, root)
         assert (refused.value.limit, refused.value.most) == ("max_children", most)
         assert await spawn(one, root, key="k0") == children[0]
     await spawn(registry, children[0])
-    with pytest.raises(TaskLimitError) as refused:
+    with pytest.raises(TaskLimitError, match=f"the tree of run {root}") as refused:
         await spawn(registry, children[0])
     assert (refused.value.limit, refused.value.most) == ("max_tree", most + 1)
     await spawn(registry, other)
-
-
-async def test_children_of_a_run_without_a_task_are_counted() -> None:
-    """Its id is the root of their tree."""
-    registry = InProcessTaskRegistry(bus=MemoryEventBus(), limits=TaskLimits(max_children=1))
-    await spawn(registry, "run")
-    with pytest.raises(TaskLimitError, match="run run has as many as max_children allows"):
-        await spawn(registry, "run")
 
 
 def test_a_limit_of_nothing_is_refused() -> None:

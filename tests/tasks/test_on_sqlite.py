@@ -1,4 +1,4 @@
-"""Tasks of several processes over one SQLite file."""
+"""Tasks of several processes over one SQLite file, each with a store and a bus of its own."""
 
 from __future__ import annotations
 
@@ -6,30 +6,41 @@ from pathlib import Path
 
 import pytest
 
-from harborage.state import StateStore
-from harborage.state.storage import open_storage
-from harborage.tasks import RegistryParts, TaskRegistry, TasksConfig, open_tasks
-from tests.kit.conformance.tasks import STORED_SCENARIOS, StoredScenario, check_stored
+from harborage.store import Store
+from harborage.store.sqlite import SQLiteStore
+from harborage.testing.clock import FakeClock
+from tests.kit.conformance.task_bench import OpenPlace, Place
+from tests.kit.conformance.tasks import (
+    SCENARIOS,
+    STORED_SCENARIOS,
+    Scenario,
+    StoredScenario,
+    check,
+    check_stored,
+)
 
 pytestmark = pytest.mark.anyio
 
 
-async def open_inprocess(parts: RegistryParts) -> TaskRegistry:
-    """A registry through the driver table."""
-    return await open_tasks(TasksConfig(), parts)
+def on_file(path: Path) -> OpenPlace:
+    """Opens a place in one file."""
+
+    async def open_store(clock: FakeClock) -> Store:
+        return await SQLiteStore.open(path, clock=clock)
+
+    async def open_place() -> Place:
+        return Place(open_store, is_recorded=True)
+
+    return open_place
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_one_over_a_file_keeps_the_contract(scenario: Scenario, tmp_path: Path) -> None:
+    """Every scenario of the port's suite holds."""
+    await check(scenario, on_file(tmp_path / "harborage.db"))
 
 
 @pytest.mark.parametrize("scenario", STORED_SCENARIOS, ids=lambda scenario: scenario.__name__)
 async def test_processes_over_one_file_keep_the_contract(scenario: StoredScenario, tmp_path: Path) -> None:
     """Every scenario of several processes holds."""
-    storages = []
-
-    async def open_store() -> StateStore:
-        storages.append(await open_storage(f"sqlite:{tmp_path / 'harborage.db'}"))
-        return storages[-1].state
-
-    try:
-        await check_stored(scenario, open_inprocess, open_store)
-    finally:
-        for storage in storages:
-            await storage.aclose()
+    await check_stored(scenario, on_file(tmp_path / "harborage.db"))

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from harborage.events import PatternRedactor, RedactionFailedError
 from harborage.tasks import TaskFailure
-from harborage.tasks.redaction import redacted_failure, redacted_result, redacted_text
+from harborage.tasks.requests import redacted_failure, redacted_result, redacted_text
 from harborage.testing.events import FailingRedactor
 from tests.kit.redactors import NoopRedactor
 from tests.kit.tables import each_row

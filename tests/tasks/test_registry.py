@@ -1,44 +1,37 @@
-"""The registry in this process keeps the port's contract and what is its own."""
+"""The registry keeps the port's contract wherever it keeps its tasks, and what is its own."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
-from harborage.events import Filter, MemoryEventBus, RedactionFailedError
+from harborage.events import DurableEventBus, Filter, MemoryEventBus, RedactionFailedError
 from harborage.identity import Identity
-from harborage.state import MemoryStateStore, StateRecord
+from harborage.state.errors import DatabaseError
+from harborage.store import RunQuery
+from harborage.store.memory import MemoryStore
 from harborage.tasks import (
     GroupRequest,
     GroupStatus,
     InProcessTaskRegistry,
-    PatchStatus,
-    RegistryClosedError,
-    RegistryParts,
     SpawnRequest,
+    StaleChangeError,
     TaskFailure,
     TaskHandle,
     TaskRegistry,
-    TasksConfig,
     TaskStatus,
-    open_tasks,
     pending_order,
 )
-from harborage.tasks.records import (
-    ENDED_KIND,
-    GROUP_ENDED_KIND,
-    PATCH_KIND,
-    TASK_KIND,
-    decode_group,
-    decode_patch,
-    decode_task,
-)
 from harborage.testing.clock import FakeClock, settle
-from harborage.testing.events import FailingRedactor
-from tests.kit.conformance.tasks import SCENARIOS, Scenario, check, run_conformance
+from harborage.testing.events import EventRecorder, FailingRedactor
+from tests.kit.conformance import task_races
+from tests.kit.conformance.task_bench import in_memory
+from tests.kit.conformance.task_stores import RemoteStore
+from tests.kit.conformance.tasks import SCENARIOS, STORED_SCENARIOS, Scenario, StoredScenario, check, check_stored
 
 pytestmark = pytest.mark.anyio
 
@@ -51,132 +44,172 @@ def a_request(**fields: Any) -> SpawnRequest:
     return SpawnRequest(**{"identity": ME, "kind": "background", **fields})
 
 
-async def open_inprocess(parts: RegistryParts) -> TaskRegistry:
-    """An empty registry through the driver table."""
-    return await open_tasks(TasksConfig(), parts)
+async def running(registry: InProcessTaskRegistry, **fields: Any) -> str:
+    """A running task's id."""
+    task_id = (await registry.spawn(a_request(**fields))).id
+    await registry.mark_running(task_id, who=ME)
+    return task_id
 
 
+def over(store: MemoryStore) -> tuple[InProcessTaskRegistry, DurableEventBus]:
+    """A registry whose events are kept with its tasks."""
+    bus = DurableEventBus(store)
+    return InProcessTaskRegistry(bus=bus, store=store), bus
+
+
+PLACES = {
+    "memory": in_memory(),
+    "recorded": in_memory(is_recorded=True),
+    "remote": in_memory(lambda clock: RemoteStore(1, clock=clock), is_recorded=True),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-async def test_it_keeps_the_contract(scenario: Scenario) -> None:
-    """Every scenario of the port's suite holds."""
-    await check(scenario, open_inprocess)
+async def test_it_keeps_the_contract(scenario: Scenario, place: str) -> None:
+    """Every scenario of the port's suite holds: with events kept beside the tasks or not, and over a slow store."""
+    await check(scenario, PLACES[place])
 
 
-async def test_the_whole_suite_runs_in_one_call() -> None:
-    """A driver's author can run everything without pytest."""
-    await run_conformance(open_inprocess)
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("scenario", STORED_SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_several_over_one_store_keep_the_contract(scenario: StoredScenario, place: str) -> None:
+    """Every scenario of several processes holds."""
+    await check_stored(scenario, PLACES[place])
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-async def test_it_keeps_the_contract_with_a_store(scenario: Scenario) -> None:
-    """Writing through to a store changes nothing that a caller can see."""
-
-    async def open_durable(parts: RegistryParts) -> TaskRegistry:
-        return await open_inprocess(msgspec.structs.replace(parts, store=MemoryStateStore()))
-
-    await check(scenario, open_durable)
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("scenario", task_races.SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_races_end_well_in_whatever_order(scenario: StoredScenario, seed: int) -> None:
+    """Whichever of the callers is faster."""
+    await check_stored(scenario, in_memory(lambda clock: RemoteStore(seed, clock=clock), is_recorded=True))
 
 
-class SlowStore(MemoryStateStore):
-    """A store whose saves wait for the test."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.may_save = asyncio.Event()
-        self.may_save.set()
-
-    async def save(self, record: StateRecord) -> None:
-        await self.may_save.wait()
-        await super().save(record)
+def test_it_is_a_task_registry() -> None:
+    """It satisfies the port."""
+    assert isinstance(InProcessTaskRegistry(bus=MemoryEventBus()), TaskRegistry)
 
 
-async def test_every_change_is_written_through() -> None:
-    """Each task, group and patch has its own record, which follows it through its life."""
-    store = MemoryStateStore()
-    registry = InProcessTaskRegistry(bus=MemoryEventBus(), store=store)
-    group = await registry.resolve_or_create_group(GroupRequest(session=SESSION, id="g"), who=ME)
-    ids = [(await registry.spawn(a_request(group_id="g", idempotency_key=f"k{n}"))).id for n in range(2)]
-    for task_id in ids:
-        await registry.mark_running(task_id, who=ME)
-    await registry.increment_tool_count(ids[0], who=ME)
-    await registry.mark_complete(ids[0], b"1", who=ME)
+async def test_a_tree_is_cancelled_in_one_commit() -> None:
+    """Whatever its size: a hundred tasks at three levels, their events among it, and the end of their group after."""
+    store = RemoteStore()
+    registry, bus = over(store)
+    group = await registry.resolve_or_create_group(GroupRequest(session=SESSION), who=ME)
+    root = await running(registry)
+    children = [await running(registry, parent_task_id=root, group_id=group.id) for _ in range(9)]
+    for child in children:
+        for _ in range(10):
+            await registry.spawn(a_request(parent_task_id=child))
     await registry.seal_group(group.id, who=ME)
-    await registry.cancel(ids[1], who=ME)
+    store.commits.clear()
+    await registry.cancel(root, "stop", who=ME)
+    [tree, end] = store.commits
+    assert (len(tree.moves), len(tree.events)) == (100, 100)
+    assert ([one.status for one in end.groups], len(end.events)) == ([GroupStatus.COMPLETED], 1)  # type: ignore[union-attr]
+    assert (await store.count_runs(RunQuery())).by_status["cancelled"] == 100  # type: ignore[index]
+    await registry.aclose()
+    await bus.aclose()
+
+
+async def test_a_group_and_its_members_are_cancelled_in_one_commit() -> None:
+    """It takes no more members from then on, and its own end, which says how they stood, follows at once."""
+    store = RemoteStore()
+    registry, bus = over(store)
+    group = await registry.resolve_or_create_group(GroupRequest(session=SESSION), who=ME)
+    for _ in range(5):
+        await running(registry, group_id=group.id)
+    store.commits.clear()
+    await registry.cancel_group(group.id, who=ME)
+    [members, end] = store.commits
+    assert (len(members.moves), [one.status for one in members.groups]) == (5, ["ending"])  # type: ignore[union-attr]
+    assert [one.status for one in end.groups] == ["cancelled"]  # type: ignore[union-attr]
+    await registry.aclose()
+    await bus.aclose()
+
+
+async def test_a_store_that_refuses_changes_nothing() -> None:
+    """Every verb raises what the store raised; nothing has happened, nothing was told, and it can be repeated."""
+    store = RemoteStore()
+    registry, bus = over(store)
+    told = EventRecorder(bus)
+    group = await registry.resolve_or_create_group(GroupRequest(session=SESSION, id="g"), who=ME)
+    task_id = await running(registry, group_id=group.id)
     await registry.create_pending_patch(SESSION, "p")
-    await registry.apply_patch(SESSION, "p", "accept")
-    for task_id in ids:
-        kept = decode_task((await store.load(SESSION.with_run(task_id), ENDED_KIND)).data)
-        assert kept.task == await registry.get(task_id, who=ME)
-        assert len(kept.fingerprint) == 64
-    stored = decode_group((await store.load(SESSION.with_run("g"), GROUP_ENDED_KIND)).data)
-    assert stored.group.status is GroupStatus.COMPLETED
-    assert [status for _, status in stored.outcomes] == [TaskStatus.COMPLETE, TaskStatus.CANCELLED]
-    patch = decode_patch((await store.load(SESSION.with_run("p"), PATCH_KIND)).data)
-    assert patch.status is PatchStatus.APPLIED
+    tasks, events = await registry.read(SESSION), len(told.events)
+    verbs: list[Callable[[], Awaitable[object]]] = [
+        lambda: registry.spawn(a_request(idempotency_key="k", group_id="g", parent_task_id=task_id)),
+        lambda: registry.mark_paused(task_id, who=ME),
+        lambda: registry.prioritize(task_id, 5, who=ME),
+        lambda: registry.increment_tool_count(task_id, who=ME),
+        lambda: registry.seal_group("g", who=ME),
+        lambda: registry.apply_patch(SESSION, "p", "accept"),
+        lambda: registry.cancel(task_id, who=ME),
+        lambda: registry.cancel_group("g", who=ME),
+        lambda: registry.mark_failed(task_id, TaskFailure("boom"), who=ME),
+    ]
+    for verb in verbs:
+        store.fails = 1
+        with pytest.raises(DatabaseError):
+            await verb()
+    assert await registry.read(SESSION) == tasks
+    assert (await registry.group("g", who=ME)).status is GroupStatus.OPEN
+    assert len(told.events) == events
+    for verb in verbs[:6]:
+        await verb()
+    told.cancel()
+    await registry.aclose()
+    await bus.aclose()
 
 
-async def test_a_cancelled_caller_leaves_no_half_change() -> None:
-    """With a store a caller that is cancelled in the middle is cancelled when the whole change is done and told."""
-    store, bus = SlowStore(), MemoryEventBus()
-    registry = InProcessTaskRegistry(bus=bus, store=store)
-    root = (await registry.spawn(a_request())).id
-    child = (await registry.spawn(a_request(parent_task_id=root))).id
-    store.may_save.clear()
+@pytest.mark.parametrize("turns", range(10))
+async def test_a_cancelled_caller_leaves_no_half_change(turns: int) -> None:
+    """Wherever it is cancelled, the whole tree was, or none of it."""
+    registry, bus = over(RemoteStore(turns))
+    root = await running(registry)
+    ids = [root, *[(await registry.spawn(a_request(parent_task_id=root))).id for _ in range(3)]]
     caller = asyncio.create_task(registry.cancel(root, "stop", who=ME))
-    await settle()
+    await settle(turns)
     caller.cancel()
-    await settle()
-    assert (await registry.get(root, who=ME)).status is TaskStatus.PENDING
-    store.may_save.set()
-    with pytest.raises(asyncio.CancelledError):
-        await caller
-    statuses = [(await registry.get(task_id, who=ME)).status for task_id in (root, child)]
-    assert statuses == [TaskStatus.CANCELLED, TaskStatus.CANCELLED]
+    await asyncio.gather(caller, return_exceptions=True)
+    tasks = [await registry.get(task_id, who=ME) for task_id in ids]
+    assert len({task.status is TaskStatus.CANCELLED for task in tasks}) == 1
+    await registry.aclose()
+    await bus.aclose()
 
 
-async def test_readers_do_not_wait_for_writers() -> None:
-    """While a change is being saved the task can be read as it was, and another session goes on."""
-    store = SlowStore()
-    registry = InProcessTaskRegistry(bus=MemoryEventBus(), store=store)
-    task_id = (await registry.spawn(a_request())).id
-    store.may_save.clear()
-    caller = asyncio.create_task(registry.mark_running(task_id, who=ME))
-    await settle()
-    assert (await registry.get(task_id, who=ME)).status is TaskStatus.PENDING
-    assert len(await registry.list(SESSION)) == 1
-    assert await registry.increment_tool_count(task_id, who=ME) == 1
-    store.may_save.set()
-    task = await caller
-    assert (task.status, task.tool_count) == (TaskStatus.RUNNING, 1)
-    assert task == await registry.get(task_id, who=ME)
+async def test_a_change_that_always_comes_too_late_gives_up() -> None:
+    """A task that moves whenever it was read is not asked for for ever; nothing was changed."""
 
+    class Restless(RemoteStore):
+        is_restless = False
 
-async def test_closing_waits_for_the_change_under_way() -> None:
-    """A change that has begun is finished before close returns; one that waits for its turn is refused."""
-    store = SlowStore()
-    registry = InProcessTaskRegistry(bus=MemoryEventBus(), store=store)
-    store.may_save.clear()
-    first, second = (asyncio.create_task(registry.spawn(a_request())) for _ in range(2))
-    await settle()
-    closing = asyncio.create_task(registry.aclose())
-    await settle()
-    assert not closing.done()
-    store.may_save.set()
-    await closing
-    handle = await first
-    with pytest.raises(RegistryClosedError):
-        await second
-    record = await store.load(SESSION.with_run(handle.id), TASK_KIND)
-    assert decode_task(record.data).task.id == handle.id
+        async def runs(self, query: RunQuery) -> Any:
+            page = await super().runs(query)
+            if self.is_restless and page.rows:
+                other = {"running": "paused", "paused": "running"}
+                rows = [replace(row, status=other[row.status]) for row in page.rows]
+                return page._replace(rows=rows)
+            return page
+
+    store = Restless()
+    registry, bus = over(store)
+    task_id = await running(registry)
+    store.is_restless = True
+    with pytest.raises(StaleChangeError, match=task_id):
+        await registry.mark_resumed(task_id, who=ME)
+    store.is_restless = False
+    assert (await registry.get(task_id, who=ME)).status is TaskStatus.RUNNING
+    await registry.aclose()
+    await bus.aclose()
 
 
 async def test_the_registry_closes_nothing_it_was_given() -> None:
     """Bus and store are still open after the registry closed."""
-    bus, store = MemoryEventBus(), MemoryStateStore()
+    bus, store = MemoryEventBus(), MemoryStore()
     registry = InProcessTaskRegistry(bus=bus, store=store)
     await registry.aclose()
     bus.subscribe(Filter.of(SESSION)).cancel()
-    await store.delete(ME, TASK_KIND)
+    assert (await store.runs(RunQuery())).rows == []
 
 
 async def test_a_failing_redactor_fails_the_operation() -> None:

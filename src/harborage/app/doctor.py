@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from harborage.app.examination import Flaws, OnProgress, examine
 from harborage.clock import SYSTEM_CLOCK, Timers
@@ -22,12 +23,14 @@ from harborage.errors import HarborageError
 from harborage.events import DurableEventBus
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.survey import Places, Settled, settle, survey
+from harborage.runtime.task_runs import TaskRuns
 from harborage.runtime.waits import Party, Wait, WaitKind
 from harborage.sessions import SessionPolicy, SessionRegistry
 from harborage.state.errors import DatabaseError, DatabaseReadOnlyError
 from harborage.state.storage import Storage, open_storage
-from harborage.tasks import InProcessTaskRegistry
-from harborage.tasks.shelf import Shelf
+from harborage.store import RunQuery
+from harborage.tasks import InProcessTaskRegistry, TaskCorruptError
+from harborage.tasks.rows import task_of
 
 if TYPE_CHECKING:
     from harborage.state.storage import Storage
@@ -111,13 +114,16 @@ async def _records(storage: Storage, on_progress: OnProgress | None) -> list[Fin
 
 
 async def _task_flaws(storage: Storage) -> list[str]:
-    """Find the lists of tasks and the tasks that cannot be read."""
-    shelf = Shelf(storage.state)
+    """Find the tasks that cannot be read."""
     flaws: list[str] = []
-    for session in await _tried(flaws, "the list of sessions that have tasks", shelf.sessions()) or []:
-        where = f"session {session.session_id}"
-        for task_id in await _tried(flaws, f"{where}: its list of tasks", shelf.ids(session)) or []:
-            await _tried(flaws, f"{where}, task {task_id}", shelf.task(session, task_id))
+    asked: RunQuery | None = RunQuery(is_whole=True, limit=_PAGE)
+    while asked is not None and (page := await _tried(flaws, "the list of tasks", storage.store.runs(asked))):
+        for row in page.rows:
+            try:
+                task_of(row)
+            except TaskCorruptError as error:
+                flaws.append(str(error))
+        asked = None if page.cursor is None else replace(asked, after=page.cursor)
     return flaws
 
 
@@ -198,7 +204,7 @@ async def settle_orphans(storage: Storage, *, clock: Timers = SYSTEM_CLOCK) -> l
 async def _open_places(storage: Storage, clock: Timers, policy: SessionPolicy) -> AsyncIterator[Places]:
     """Open the parts that read a storage."""
     bus = DurableEventBus(storage.store, clock=clock)
-    tasks = InProcessTaskRegistry(bus=bus, store=storage.state, clock=clock)
+    tasks = InProcessTaskRegistry(bus=bus, store=storage.store, clock=clock, runs=TaskRuns(clock))
     sessions = SessionRegistry(storage.store, bus, policy=policy, clock=clock)
     try:
         yield Places(

@@ -93,7 +93,8 @@ def _decided(view: View, run: RunView, payload: Any, event: Event) -> list[Text]
 
 def _awaited(view: View, run: RunView) -> str:
     """The tasks that the run may be waiting for; the event does not say which one it is."""
-    names = [task.label for task in view.tasks if task.parent == run.run_id and not task.ended]
+    children = [task for task in view.tasks if task.parent == run.run_id]
+    names = [task.label for task in children if not task.ended] or [task.label for task in children]
     match names:
         case []:
             return "a task"

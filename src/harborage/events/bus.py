@@ -104,6 +104,10 @@ class RecordBus(EventBus, Protocol):
         """Store events that a detached run left behind, as if they were published now."""
         ...
 
+    def prepare(self, event: Event) -> tuple[Event, NewEvent]:
+        """The event as it will be delivered, and what a commit stores of it: validated, redacted, with its time."""
+        ...
+
     def deliver(self, events: Sequence[Event], committed: Committed) -> None:
         """Deliver to subscribers the events of one session that a commit has stored, in this order."""
         ...

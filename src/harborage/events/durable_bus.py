@@ -125,6 +125,10 @@ class DurableEventBus(EventBus):
         for event, data in events:
             self._writer.add(event, data)
 
+    def prepare(self, event: Event) -> tuple[Event, NewEvent]:
+        event = self._admit(event)
+        return event, encode_event(event)
+
     def deliver(self, events: Sequence[Event], committed: Committed) -> None:
         if not self._is_closed:
             self._writer.deliver_committed(events, committed)

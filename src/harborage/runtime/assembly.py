@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -39,30 +38,28 @@ from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.history import ControlHistory
 from harborage.runtime.steering.state import ControlErrors
+from harborage.runtime.task_runs import TaskRuns
 from harborage.runtime.upkeep import Upkeep
-from harborage.sessions import SessionNotFoundError, SessionRegistry
+from harborage.sessions import SessionRegistry
 from harborage.state.drivers import StateConfig, open_state
 from harborage.store import LIVE, RunQuery, Store
 from harborage.store.memory import MemoryStore
-from harborage.tasks import RegistryParts, TaskLimits, TaskRegistry, TasksConfig, open_tasks
+from harborage.tasks import InProcessTaskRegistry, TaskLimits, TaskRegistry
+from harborage.tasks.rows import outcome_of_failure
 from harborage.tools import MemoryToolSearch, ToolCatalog, ToolDescriptor, tool
 from harborage.tools.enums import ARTIFACT_FETCH
 
 if TYPE_CHECKING:
     from harborage.memory import Memory, SessionMemory
-    from harborage.runtime.survey import Places
     from harborage.state.storage import Storage
     from harborage.state.store import StateStore
+    from harborage.tasks.changes import Launch
 
 __all__ = ["Assembly", "Setup", "assemble"]
 
 Closer = Callable[[], Awaitable[None]]
-BeginChild = Callable[[str, Quadruple], Awaitable[None]]
-"""Starts the run of a task that a run has spawned, unless it was started already."""
 Admit = Callable[[Quadruple], Awaitable[None]]
 """Refuses with an error that the run spawns another, where too many are under way."""
-Forget = Callable[[datetime, Callable[[Identity], Awaitable[bool]]], Awaitable[int]]
-"""Drops the tasks that ended before then in sessions that are over; how many."""
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,10 +74,9 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     options: RuntimeOptions = RuntimeOptions()
     bus: EventBus | None = None
     artifacts: ArtifactStore | None = None
-    tasks: TaskRegistry | None = None
     storage: Storage | str | None = None
     agent: str = ""
-    begin_child: BeginChild | None = None
+    launch: Launch | None = None
     admit: Admit | None = None
     summariser: Summariser | None = None
     handles: HandleRegistry | None = None
@@ -95,7 +91,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
 
     bus: EventBus
     artifacts: ArtifactStore
-    tasks: TaskRegistry
+    tasks: InProcessTaskRegistry
     sessions: SessionRegistry
     pauses: Coordinator
     catalog: ToolCatalog
@@ -146,14 +142,9 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     bus = _bus(setup, storage, redactor, closers)
     hearing = Hearing() if options.records_model and isinstance(setup.mind, Thought) else None
     mind = await _mind(setup, Deps(artifacts=artifacts, bus=bus, clock=clock), closers, redactor, hearing)
-    state = None if storage is None else storage.state
-    kept = await _state(closers) if state is None else state
-    limits = TaskLimits(max_children=options.max_children, max_tree=options.max_tree)
-    parts = RegistryParts(bus=bus, redactor=redactor, clock=clock, store=state, limits=limits)
-    tasks = setup.tasks
-    if tasks is None:
-        tasks = await open_tasks(TasksConfig(driver=options.task_driver), parts)
-        closers.append(tasks.aclose)
+    kept = await _state(closers) if storage is None else storage.state
+    tasks = _tasks(setup, store, bus, redactor)
+    closers.append(tasks.aclose)
     if isinstance(mind.planner, RegistryAware):
         mind.planner.attach_registry(tasks)
         closers.append(partial(_detach, mind.planner))
@@ -173,7 +164,7 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     services = _services(setup, pauses, history, bus, tasks, executor, gates=gates, hearing=hearing, desk=desk)
     effects = AgentEffects(services)
     refused = partial(refuse, services)
-    engine = _engine(setup, store, pauses, refused, bus)
+    engine = _engine(setup, store, pauses, refused, bus, tasks, effects)
     closers.append(engine.aclose)
     sessions = _sessions(setup, store, bus, history, closers)
     return Assembly(
@@ -188,7 +179,7 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
         engine=engine,
         effects=effects,
         program=_program(setup, mind, effects, catalog, artifacts, bus, gates, ledgers=kept),
-        upkeep=_upkeep(setup, storage, bus, tasks, pauses, sessions, is_running=partial(_is_running, store)),
+        upkeep=_upkeep(setup, storage, bus, tasks, pauses, sessions),
         store=store,
         refuse=refused,
         desk=desk,
@@ -316,48 +307,42 @@ async def _is_running(store: Store, who: Identity) -> bool:
     return bool((await store.runs(mine)).rows)
 
 
+def _tasks(setup: Setup, store: Store, bus: EventBus, redactor: Redactor) -> InProcessTaskRegistry:
+    """The tasks of the store, each with a run."""
+    options = setup.options
+    return InProcessTaskRegistry(
+        bus=bus,
+        redactor=redactor,
+        store=store,
+        clock=setup.clock,
+        limits=TaskLimits(max_children=options.max_children, max_tree=options.max_tree),
+        runs=TaskRuns(setup.clock, setup.launch),
+    )
+
+
 def _upkeep(
     setup: Setup,
     storage: Storage | None,
     bus: EventBus,
-    tasks: TaskRegistry,
+    tasks: InProcessTaskRegistry,
     pauses: Coordinator,
     sessions: SessionRegistry,
-    *,
-    is_running: Callable[[Identity], Awaitable[bool]],
 ) -> Upkeep:
-    """Over a storage everything is looked after that waits in it, as far as the given parts can be read."""
+    """Over a storage everything is looked after that waits in it."""
+    places = None
+    if storage is not None:
+        from harborage.runtime.survey import Places  # only a storage is looked over
 
-    async def is_over(session: Identity) -> bool:
-        try:
-            is_open = not (await sessions.get(session.session_id, who=session)).closed
-        except SessionNotFoundError:
-            is_open = False
-        return not is_open and not await is_running(session)
-
-    async def forget() -> int:
-        drop: Forget | None = getattr(tasks, "forget", None)
-        return 0 if drop is None else await drop(setup.clock.now() - setup.options.task_retention, is_over)
-
+        places = Places(store=storage.store, pauses=pauses, tasks=tasks, clock=setup.clock)
     return Upkeep(
         pauses,
         sessions,
-        places=None if storage is None else _places(storage, tasks, pauses, setup.clock),
-        forgets=forget,
-        hears=[*_looks(bus, "catch_up"), *_looks(tasks, "recheck")],
+        places=places,
+        hears=_looks(bus, "catch_up"),
         interval=setup.options.upkeep,
         clock=setup.clock,
         logger=setup.logger,
     )
-
-
-def _places(storage: Storage, tasks: TaskRegistry, pauses: Coordinator, clock: Timers) -> Places | None:
-    """Where things wait in the storage; None beside tasks that cannot be read across sessions."""
-    from harborage.runtime.survey import KeptTasks, Places  # loaded where there is a storage
-
-    if not isinstance(tasks, KeptTasks):
-        return None
-    return Places(store=storage.store, pauses=pauses, tasks=tasks, clock=clock)
 
 
 def _bus(setup: Setup, storage: Storage | None, redactor: Redactor, closers: list[Closer]) -> EventBus:
@@ -380,7 +365,13 @@ def _store(setup: Setup, storage: Storage | None) -> Store:
 
 
 def _engine(
-    setup: Setup, store: Store, pauses: Coordinator, refused: Callable[[ControlEvent], None], bus: EventBus
+    setup: Setup,
+    store: Store,
+    pauses: Coordinator,
+    refused: Callable[[ControlEvent], None],
+    bus: EventBus,
+    tasks: InProcessTaskRegistry,
+    effects: AgentEffects,
 ) -> StoredEngine:
     return StoredEngine(
         store,
@@ -389,6 +380,8 @@ def _engine(
         clock=setup.clock,
         linger=setup.options.linger,
         refused=refused,
+        ended=tasks.run_ended,
+        outcome_of=lambda error: outcome_of_failure(effects.failure_of(error)),
         max_unread=setup.options.max_unread_controls,
         bus=bus if isinstance(bus, RecordBus) else None,
         logger=setup.logger,
@@ -415,7 +408,6 @@ def _services(
         tasks=tasks,
         executor=executor,
         gates=gates,
-        begin_child=setup.begin_child,
         admit=setup.admit,
         clock=setup.clock,
         stamp=setup.clock,

@@ -16,9 +16,10 @@ import msgspec
 
 from harborage.errors import HarborageError
 from harborage.identity import Quadruple
-from harborage.planner import Finish, JoinSpec
+from harborage.planner import Finish, FinishReason, JoinSpec
 from harborage.runtime.context import Context
 from harborage.runtime.limits import Limits
+from harborage.store import Status
 
 if TYPE_CHECKING:
     from harborage.runtime.effects import EffectTable
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PROVIDER_UNAVAILABLE",
+    "Concluded",
     "ControlUnreadableError",
     "Durable",
     "Engine",
@@ -37,6 +39,7 @@ __all__ = [
     "EngineStoppedError",
     "GatedTools",
     "HistoryMismatchError",
+    "NotPreparedError",
     "Program",
     "RecordRefusedError",
     "RolloverError",
@@ -111,6 +114,10 @@ class RunBlockedError(EngineError):
             f"run {run_id} is blocked: {reason}; it is kept, and goes on once a worker with the code that it was "
             "started with opens its storage, or once what cannot be read is repaired"
         )
+
+
+class NotPreparedError(EngineError):
+    """The run could not be given what it works with; the cause says why."""
 
 
 class RunLeftError(EngineError):
@@ -309,7 +316,23 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-Program: TypeAlias = Callable[[Any, RunRequest], Awaitable[Finish]]
+class Concluded(msgspec.Struct, frozen=True, kw_only=True):
+    """How a program ended its run, and the task of the run: with which status, and with what result or error."""
+
+    finish: Finish
+    status: Status
+    outcome: bytes = b""
+
+    @staticmethod
+    def of(ending: Finish | Concluded) -> Concluded:
+        """The same for a program that says nothing of a task: it is complete when the goal is reached, else failed."""
+        if isinstance(ending, Concluded):
+            return ending
+        status = Status.COMPLETE if ending.reason is FinishReason.GOAL else Status.FAILED
+        return Concluded(finish=ending, status=status)
+
+
+Program: TypeAlias = Callable[[Any, RunRequest], Awaitable[Finish | Concluded]]
 """What a host runs: pure code over the seam, from a request to a finish. It is called with the host's `Durable`."""
 
 

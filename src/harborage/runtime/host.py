@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from msgspec.structs import replace
 
@@ -40,23 +40,24 @@ from harborage.runtime.options import (
     with_operator,
 )
 from harborage.runtime.run import Run
-from harborage.runtime.starts import Starts, StartWishes
 from harborage.runtime.steering.controls import AppliedControl, Scope
-from harborage.runtime.task_ends import abandon, cancel_run, see_again, wake_parent
-from harborage.state.errors import DatabaseError
+from harborage.runtime.task_runs import abandon
 from harborage.store import LIVE, RunQuery
 from harborage.store.errors import SessionOverError
-from harborage.tasks import SpawnRequest, Task, TaskKind, TaskRegistry, TaskStatus
+from harborage.tasks import SpawnRequest, Task, TaskKind, TaskRegistry
+from harborage.tasks.rows import goal_of
 
 if TYPE_CHECKING:
     from harborage.artifacts import ArtifactStore
     from harborage.events import EventBus
     from harborage.memory import Memory, MemoryStrategy, SessionMemory
     from harborage.runtime.approval import ApprovalPolicy
+    from harborage.runtime.history.forking import Fork
     from harborage.runtime.history.replaying import Replayed
     from harborage.runtime.pauses import PauseCoordinator
     from harborage.sessions import SessionRegistry
     from harborage.state.storage import Storage
+    from harborage.store import Commit, Committed
     from harborage.tools import ToolCatalog, ToolDescriptor
 
 __all__ = ["Run", "Runtime", "RuntimeClosedError", "RuntimeOpenError"]
@@ -70,7 +71,16 @@ class RuntimeOpenError(HarborageError):
     """The runtime is open already; enter it once at a time."""
 
 
-_LONG_NS = 60 * 1_000_000_000
+class _Asked(NamedTuple):
+    """What a caller of `start` wants of the run besides what its task says."""
+
+    max_steps: int = 0
+    context: Context | None = None
+    fork: Fork | None = None
+    limits: Limits | None = None
+
+
+_NOTHING_ASKED = _Asked()
 
 
 class Runtime:
@@ -86,9 +96,9 @@ class Runtime:
     Without a `storage` everything lives in memory, as long as the runtime. With one (`sqlite:PATH`, `postgres://…`, or
     an open `Storage`) runs, what they wait for and what is told of them outlive the process: the next runtime over the
     same storage carries them on, and several may share it. `agent` is then written into the runs, and only runs of that
-    agent are carried here. `bus`, `artifacts` and `tasks` replace single parts; what is given stays its owner's to
-    close. `summariser` shortens histories that outgrow `options.token_budget`; over a model there is one. `handles`
-    holds the live objects that trajectories name: a run that was paused with one goes on only where it is there.
+    agent are carried here. `bus` and `artifacts` replace single parts; what is given stays its owner's to close.
+    `summariser` shortens histories that outgrow `options.token_budget`; over a model there is one. `handles` holds the
+    live objects that trajectories name: a run that was paused with one goes on only where it is there.
 
     `context` are providers that add to what each run's planner is shown; they are asked once a run, and their answer is
     recorded. `memory` lets a run see what was said before in its session: a strategy (`truncation`,
@@ -113,7 +123,6 @@ class Runtime:
         options: RuntimeOptions = RuntimeOptions(),  # noqa: B008 - a frozen value
         bus: EventBus | None = None,
         artifacts: ArtifactStore | None = None,
-        tasks: TaskRegistry | None = None,
         storage: Storage | str | None = None,
         agent: str = "",
         summariser: Summariser | None = None,
@@ -124,7 +133,7 @@ class Runtime:
         logger: logging.Logger | None = None,
     ) -> None:
         check_parts(options, tools, agent=agent, summariser=summariser, approvals=approvals, storage=storage)
-        check_objects(bus=bus, artifacts=artifacts, tasks=tasks, handles=handles, clock=clock, logger=logger)
+        check_objects(bus=bus, artifacts=artifacts, handles=handles, clock=clock, logger=logger)
         mind = mind_of(planner, model, instructions)
         if isinstance(planner, OperatorPlannerConfig):
             options = with_operator(options, planner)
@@ -136,10 +145,9 @@ class Runtime:
             options=options,
             bus=bus,
             artifacts=artifacts,
-            tasks=tasks,
             storage=storage,
             agent=agent,
-            begin_child=self._begin_child,
+            launch=self._launch_spawned,
             admit=Admission(self._count_runs, options.max_running).admit,
             summariser=summariser,
             handles=handles,
@@ -150,8 +158,6 @@ class Runtime:
         )
         self._open: tuple[Assembly, Crew] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._starts = Starts()
-        self._unlisten: tuple[Callable[[], None], ...] = ()
 
     @property
     def bus(self) -> EventBus:
@@ -199,10 +205,7 @@ class Runtime:
         parts = await assemble(self._setup)
         crew = Crew(lambda name, error: self._setup.logger.error("%s stopped: %s", name, error_reason(error)))
         self._open, self._loop = (parts, crew), asyncio.get_running_loop()
-        self._starts = Starts()
-        self._unlisten = (parts.tasks.on_spawned(self._starts.note), parts.tasks.on_ended(self._note_ended))
         crew.start(parts.engine.serve(parts.program, parts.effects.table()), "engine")
-        crew.start(self._drive(), "task driver")
         crew.start(parts.upkeep.serve(), "upkeep")
         crew.start(parts.upkeep.hear(parts.store), "upkeep")
         return self
@@ -221,8 +224,6 @@ class Runtime:
         if self._open is None:
             return
         (parts, crew), self._open = self._open, None
-        for unlisten in self._unlisten:
-            unlisten()
         try:
             await crew.aclose()
             if self._setup.storage is None:
@@ -280,7 +281,7 @@ class Runtime:
         )
         since = parts.bus.last_sequence(who)
         given = await parts.desk.given(context, ContextRequest(who=wanted.identity, goal=goal, query=goal))
-        asked = StartWishes(max_steps, given, limits=limits)
+        asked = _Asked(max_steps, given, limits=limits)
         return self._handle(await self._start(parts, wanted, asked), scope, since)
 
     async def fork(
@@ -320,7 +321,7 @@ class Runtime:
             await parts.check_price()
         wanted = fork.task(replace(who, session_id=session or who.session_id), goal)
         since = parts.bus.last_sequence(wanted.identity)
-        return self._handle(await self._start(parts, wanted, StartWishes(fork=fork)), scope, since)
+        return self._handle(await self._start(parts, wanted, _Asked(fork=fork)), scope, since)
 
     async def replay(
         self,
@@ -383,75 +384,38 @@ class Runtime:
         scope = one_of(Scope, scope, "scope")
         return Run(who, parts.engine, parts.bus, parts.pauses, scope=scope, since=since, tasks=parts.tasks)
 
-    def _note_ended(self, task: Task) -> None:
-        """A task that was cancelled from outside takes its run along, the call in flight included."""
-        if self._open is None:
-            return
-        parts, crew = self._open
-        if task.status is TaskStatus.CANCELLED:
-            crew.start(cancel_run(parts, task), f"cancel {task.id}")
-        if task.parent_task_id:
-            crew.start(wake_parent(parts.store, task), f"wake {task.parent_task_id}")
-        elif task.updated_at - task.created_at > _LONG_NS:
-            crew.start(see_again(parts, task), f"session of {task.id}")
-
-    async def _start(self, parts: Assembly, wanted: SpawnRequest, asked: StartWishes) -> Quadruple:
+    async def _start(self, parts: Assembly, wanted: SpawnRequest, asked: _Asked) -> Quadruple:
         """Start the run of a task that a person asks for."""
         await parts.sessions.visit(wanted.identity)
-        with self._starts.begin(asked) as key:
-            handle = await parts.tasks.spawn(replace(wanted, idempotency_key=key))
-            who = wanted.identity.identity.with_run(handle.id)
-            request = self._request(who, wanted, wanted.query, key)
-            try:
-                await self._launch(parts, request, key)
-            except Exception as error:
-                await parts.effects.give_up(request.who, error)
-                raise
-        return who
 
-    async def _drive(self) -> None:
-        """Start a run for each task that waits for one; where it has begun elsewhere, this is harmless."""
-        while True:
-            task = await self._starts.next()
-            await self._take_up(task)
-            self._starts.done(task)
+        async def launch(task: Task, commit: Commit, accepted: Callable[[], None] | None) -> Committed:
+            who = task.identity.identity.with_run(task.id)
+            request = self._request(who, wanted, wanted.query, asked)
+            seed = () if asked.fork is None else asked.fork.seed
+            return await parts.engine.launch(request, commit, seed=seed, accepted=accepted)
+
+        try:
+            handle = await parts.tasks.spawn(wanted, launch=launch)
+        except SessionOverError as error:
+            raise parts.sessions.session_closed_error(error.row) from error
+        return wanted.identity.identity.with_run(handle.id)
+
+    async def _launch_spawned(self, task: Task, commit: Commit, accepted: Callable[[], None] | None) -> Committed:
+        """Start the run of a task that a run, or a caller of `tasks`, spawns."""
+        parts, who = self._parts, task.identity.identity.with_run(task.id)
+        request = self._request(who, task, goal_of(task), _NOTHING_ASKED)
+        if task.parent_task_id:
+            request = request.within(await self._asked_of(task.parent_task_id))
+        else:
+            await parts.sessions.visit(who)
+        return await parts.engine.launch(request, commit, accepted=accepted)
 
     async def _count_runs(self, tenant: str, most: int) -> int:
         """How many runs of the tenant have not ended, counted up to `most`."""
         return len((await self._parts.store.runs(RunQuery(tenant=tenant, statuses=LIVE, limit=most))).rows)
 
-    async def _begin_child(self, task_id: str, parent: Quadruple) -> None:
-        """Start the run of a task that a run has spawned; a database that refuses is asked again with the spawn."""
-        task = await self._parts.tasks.get(task_id, who=parent)
-        await self._take_up(task, raises=DatabaseError)
-
-    async def _take_up(self, task: Task, *, raises: type[Exception] | tuple[()] = ()) -> None:
-        """Start the run of a spawned task; one that cannot be started fails alone."""
-        who = task.identity.identity.with_run(task.id)
-        goal = task.query or task.description or task.id
-        request = self._request(who, task, goal, task.idempotency_key)
-        try:
-            if task.parent_task_id:
-                request = request.within(await self._asked_of(task.parent_task_id))
-            if not task.parent_task_id and not self._starts.is_asked(task.idempotency_key):
-                await self._parts.sessions.visit(who)
-            await self._launch(self._parts, request, task.idempotency_key)
-        except raises:
-            raise
-        except Exception as error:  # noqa: BLE001 - it is the outcome of this task
-            await self._parts.effects.give_up(request.who, error)
-            self._setup.logger.error("task %s was not started: %s", task.id, error_reason(error))
-
-    async def _launch(self, parts: Assembly, request: RunRequest, key: str) -> None:
-        fork = self._starts.asked(key).fork
-        try:
-            await parts.engine.start(request.task_id, request, seed=() if fork is None else fork.seed)
-        except SessionOverError as error:
-            raise parts.sessions.session_closed_error(error.row) from error
-
-    def _request(self, who: Quadruple, task: Task | SpawnRequest, goal: str, key: str) -> RunRequest:
-        """What a task's run is started with; whoever hears of the task first, it is the same."""
-        asked = self._starts.asked(key)
+    def _request(self, who: Quadruple, task: Task | SpawnRequest, goal: str, asked: _Asked) -> RunRequest:
+        """What the run of a task is started with."""
         if asked.fork is not None:
             return asked.fork.for_run(who)
         limits = self.options.limits if asked.limits is None else asked.limits

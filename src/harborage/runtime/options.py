@@ -44,7 +44,7 @@ _LEAST: Final = {
     "keep_finished": 0,
     "max_unread_controls": 1,
 }
-_MAY_BE_ZERO: Final = {"linger", "task_retention", "provider_patience"}
+_MAY_BE_ZERO: Final = {"linger", "provider_patience"}
 
 
 class OptionsInvalidError(HarborageError, ValueError):
@@ -74,9 +74,9 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     file, or in the database itself, and in memory without one. `artifact_root` is the folder of the `fs` artifact
     driver. `records_model`: a run's record holds what its model was asked and answered, so that it can be replayed
     offline; without, only its loop can. `session_policy`: how long a session may be left alone, or live at all, before
-    it is closed. `task_retention`: how long the tasks of a closed session stay. `provider_patience`: how long a run
-    waits in all for a provider that is down, asking it again at growing intervals, before it fails; 0 lets it fail at
-    once, None means a day over a storage and two minutes without. `upkeep`: how often what waits is looked over.
+    it is closed. `provider_patience`: how long a run waits in all for a provider that is down, asking it again at
+    growing intervals, before it fails; 0 lets it fail at once, None means a day over a storage and two minutes without.
+    `upkeep`: how often what waits is looked over.
 
     Raises:
         OptionsInvalidError: a value is of another type than the field, or smaller than makes sense.
@@ -102,11 +102,9 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     artifact_driver: str = ""
     artifact_root: str = ""
     event_driver: str = "inmem"
-    task_driver: str = "inprocess"
     redactor: str = "patterns"
     records_model: bool = True
     session_policy: SessionPolicy = SessionPolicy()
-    task_retention: timedelta = timedelta(days=30)
     provider_patience: timedelta | None = None
     upkeep: timedelta = timedelta(minutes=5)
 
@@ -150,7 +148,6 @@ _POLICY: Final = "a policy, such as AlwaysDeny() or BySideEffect(['write', 'exte
 _OBJECTS: Final = {
     "bus": "an open EventBus (RuntimeOptions.event_driver takes a name)",
     "artifacts": "an open ArtifactStore (RuntimeOptions.artifact_driver takes a name)",
-    "tasks": "an open TaskRegistry (RuntimeOptions.task_driver takes a name)",
     "handles": "a HandleRegistry",
     "clock": "a clock with timers, such as SYSTEM_CLOCK",
     "logger": "a logging.Logger",

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol, TypeVar, assert_never, runtime_checkable
+from typing import TypeVar, assert_never
 
 import msgspec
 
@@ -19,45 +19,25 @@ from harborage.errors import HarborageError
 from harborage.runtime.durable import RunPhase
 from harborage.runtime.engines.reader import RunReader, phase_of
 from harborage.runtime.pauses import Coordinator, Pause, PauseNotFoundError
-from harborage.runtime.waits import Wait, WaitKind, circles, of_group, of_pause, of_run, of_session, of_task
+from harborage.runtime.waits import Wait, WaitKind, of_group, of_pause, of_run, of_session, of_task
 from harborage.sessions import SessionRegistry
 from harborage.state.errors import DatabaseError
-from harborage.store import LIVE, Commit, RunQuery, RunRow, Status, Store
+from harborage.store import LIVE, Commit, GroupQuery, GroupRow, RunQuery, RunRow, Status, Store
+from harborage.store import GroupStatus as RowStatus
 from harborage.tasks import (
     GroupNotFoundError,
-    InvalidTransitionError,
+    GroupStatus,
+    InProcessTaskRegistry,
     NotFoundError,
-    Task,
-    TaskFailure,
-    TaskGroup,
-    TaskReader,
-    TaskRegistry,
-    TaskStatus,
 )
 
-if TYPE_CHECKING:
-    from harborage.identity import Identity
+__all__ = ["Places", "Settled", "settle", "survey"]
 
-__all__ = ["KeptTasks", "Places", "Settled", "settle", "survey"]
-
-ORPHANED = "runtime_orphaned"
-"""The code of a task that failed because nobody was left who would have ended it."""
+_LIVE_GROUPS = tuple(status for status in RowStatus if not status.is_final)
+_PAGE = 200
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-
-
-@runtime_checkable
-class KeptTasks(TaskRegistry, TaskReader, Protocol):
-    """A task registry that can be read across sessions."""
-
-    async def groups(self, session: Identity) -> list[TaskGroup]:
-        """The session's groups that have tasks and have not ended."""
-        ...
-
-    async def forget(self, before: datetime, is_over: Callable[[Identity], Awaitable[bool]]) -> int:
-        """Drop the tasks of sessions that are over and whose tasks all ended before then; how many."""
-        ...
 
 
 class Places(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +45,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 
     store: Store
     pauses: Coordinator
-    tasks: KeptTasks
+    tasks: InProcessTaskRegistry
     sessions: SessionRegistry | None = None
     clock: Clock
 
@@ -83,24 +63,23 @@ async def survey(places: Places) -> list[Wait]:
     What cannot be read is logged and left out.
     """
     now = places.clock.now()
-    # Pauses and tasks before runs: what they belong to was there before them, so none looks as if it had no run.
+    # Pauses and groups before runs: what they belong to was there before them, so none looks as if it had no run.
     pauses = await _readable("the open pauses", places.pauses.list_all_open())
-    tasks, groups = await _tasks(places)
+    groups = await _groups(places.store)
     rows = await RunReader(places.store).rows(RunQuery(statuses=LIVE, oldest_first=True))
     statuses = {row.run_id: row.status for row in rows}
     named = {
         *(pause.identity.run_id for pause in pauses),
-        *(row.awaits for row in rows),
-        *(run_id for task in tasks for run_id in (task.id, task.parent_task_id or "")),
-        *(group.owner_task_id for group in groups),
+        *(run_id for row in rows for run_id in (row.awaits, row.parent)),
+        *(group.owner for group in groups),
     }
-    statuses |= await _ended(places.store, named - statuses.keys())
+    statuses |= await _statuses(places.store, named - statuses.keys())
     found = [
-        *_runs(rows, statuses, pauses, now),
+        *_runs([row for row in rows if row.position], statuses, pauses, now),
         *(of_pause(pause, statuses=statuses, now=now) for pause in pauses),
-        *_given(of_task(task, statuses=statuses, now=now) for task in tasks),
+        *_given(of_task(row, statuses=statuses) for row in rows if not row.position),
     ]
-    living = frozenset(task.id for task in tasks)
+    living = {(row.who, row.group): row.run_id for row in reversed(rows) if row.group}
     found += _given(of_group(group, statuses=statuses, living=living, now=now) for group in groups)
     if places.sessions is not None:
         policy = places.sessions.policy
@@ -115,7 +94,8 @@ async def settle(places: Places, waits: Iterable[Wait] | None = None) -> list[Se
     """End what nobody else would, and what is overdue; returns what was done. `waits` are what to look at.
 
     Pauses past their deadline take their default, runs that nothing wakes are looked at again, pauses of ended runs are
-    rejected, tasks end as their runs did, and groups that nobody can seal any more are cancelled.
+    rejected, tasks without a run go with the run that spawned them. Groups end whose members have ended, or that
+    nobody can seal any more.
     """
     looked_at = await survey(places) if waits is None else list(waits)
     done: list[Settled] = []
@@ -174,23 +154,20 @@ async def _withdraw(places: Places, wait: Wait) -> str:
 
 
 async def _end_task(places: Places, wait: Wait) -> str:
-    row = await _row(places.store, wait.id)
-    if row is not None and not row.status.is_final:
-        return ""
     try:
-        task = await places.tasks.get(wait.id, who=wait.who)
-        if task.status is TaskStatus.RUNNING:
-            reason = wait.orphan if row is None else row.reason or wait.orphan
-            await places.tasks.mark_failed(task.id, TaskFailure(ORPHANED, reason), who=wait.who)
-            return "failed"
-        return "cancelled" if await places.tasks.cancel(task.id, wait.orphan, who=wait.who) else ""
-    except (InvalidTransitionError, NotFoundError):
+        return "cancelled" if await places.tasks.cancel(wait.id, wait.orphan, who=wait.who) else ""
+    except NotFoundError:
         return ""
 
 
 async def _end_group(places: Places, wait: Wait) -> str:
+    who = wait.who.identity
     try:
-        return "cancelled" if await places.tasks.cancel_group(wait.id, wait.orphan, False, who=wait.who) else ""
+        group = await places.tasks.group(wait.id, who=who)
+        if group.status is GroupStatus.OPEN:
+            return "cancelled" if await places.tasks.cancel_group(wait.id, wait.orphan, False, who=who) else ""
+        await places.tasks.settle_group(wait.id, who=who)
+        return str((await places.tasks.group(wait.id, who=who)).status)
     except GroupNotFoundError:
         return ""
 
@@ -199,25 +176,18 @@ def _runs(rows: list[RunRow], statuses: dict[str, Status], pauses: Iterable[Paus
     of_each: defaultdict[str, list[Pause]] = defaultdict(list)
     for pause in pauses:
         of_each[pause.identity.run_id].append(pause)
-    circular = circles(rows)
-    return _given(
-        of_run(one, statuses=statuses, pauses=of_each.get(one.run_id, []), now=now, circular=circular) for one in rows
-    )
+    return _given(of_run(one, statuses=statuses, pauses=of_each.get(one.run_id, []), now=now) for one in rows)
 
 
-async def _tasks(places: Places) -> tuple[list[Task], list[TaskGroup]]:
-    """The tasks and groups that have not ended."""
-    tasks: list[Task] = []
-    groups: list[TaskGroup] = []
-    for session in await _readable("the list of sessions that have tasks", places.tasks.sessions()):
-        try:
-            kept = await places.tasks.read(session)
-            groups += await places.tasks.groups(session)
-        except HarborageError as error:
-            _log.warning("the tasks of session %s cannot be looked at: %s", session.session_id, error)
-            continue
-        tasks += (task for task in kept if not task.status.is_terminal)
-    return tasks, groups
+async def _groups(store: Store) -> list[GroupRow]:
+    """The groups that have not ended."""
+    found: list[GroupRow] = []
+    query: GroupQuery | None = GroupQuery(statuses=_LIVE_GROUPS, limit=_PAGE)
+    while query is not None:
+        page = await store.groups(query)
+        found += page.rows
+        query = None if page.cursor is None else msgspec.structs.replace(query, after=page.cursor)
+    return found
 
 
 async def _readable(what: str, reading: Awaitable[Sequence[T]]) -> Sequence[T]:
@@ -235,10 +205,18 @@ async def _readable(what: str, reading: Awaitable[Sequence[T]]) -> Sequence[T]:
         return ()
 
 
-async def _ended(store: Store, named: Iterable[str]) -> dict[str, Status]:
-    """How those ended that something which waits names; what is not kept is not among them."""
-    found = [await _row(store, run_id) for run_id in named]
-    return {row.run_id: row.status for row in found if row is not None}
+async def _statuses(store: Store, named: Iterable[str]) -> dict[str, Status]:
+    """How the runs and groups stand that something which waits names; what is not kept is not among them."""
+    wanted = sorted(one for one in named if one)
+    found: dict[str, Status] = {}
+    for start in range(0, len(wanted), _PAGE):
+        some = tuple(wanted[start : start + _PAGE])
+        for row in (await store.runs(RunQuery(run_ids=some, limit=len(some)))).rows:
+            found[row.run_id] = row.status
+        rest = tuple(one for one in some if one not in found)
+        for group in (await store.groups(GroupQuery(group_ids=rest, limit=len(rest)))).rows if rest else ():
+            found[group.group_id] = Status.COMPLETE if group.status.is_final else Status.RUNNING
+    return found
 
 
 async def _row(store: Store, run_id: str) -> RunRow | None:

@@ -29,7 +29,7 @@ class Upkeep:
     """The upkeep of one runtime.
 
     `places` is what several processes share, None where everything ends with this one; then only `pauses` are looked
-    at. `hears` are asked to look for what others did. `forgets` drops what was kept for long enough.
+    at. `hears` are asked to look for what others did.
     """
 
     def __init__(
@@ -39,7 +39,6 @@ class Upkeep:
         *,
         places: Places | None = None,
         hears: Sequence[Callable[[], Awaitable[None]]] = (),
-        forgets: Callable[[], Awaitable[int]] | None = None,
         interval: timedelta,
         clock: Timers,
         logger: logging.Logger,
@@ -48,7 +47,6 @@ class Upkeep:
         self._sessions = sessions
         self._places = places
         self._hears = hears
-        self._forgets = forgets
         self._interval_s = interval.total_seconds()
         self._clock = clock
         self._logger = logger
@@ -58,8 +56,6 @@ class Upkeep:
         await self._try(self._sweep, "sessions")
         while True:
             await self._try(self._settle, "what waits")
-            if self._forgets is not None:
-                await self._try(self._forget, "what is over")
             await sleep(self._clock, self._interval_s)
 
     async def hear(self, queue: Queue) -> None:
@@ -90,12 +86,6 @@ class Upkeep:
         error = (await self._sessions.sweep()).error
         if error is not None:
             raise error
-
-    async def _forget(self) -> None:
-        assert self._forgets is not None
-        count = await self._forgets()
-        if count:
-            self._logger.info("%d tasks were forgotten, which had ended long ago", count)
 
     async def _try(self, work: Callable[[], Awaitable[None]], what: str) -> None:
         try:

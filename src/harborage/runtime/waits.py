@@ -6,26 +6,27 @@ then says why. What is overdue is not one: whoever looks next ends it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from harborage.identity import Quadruple
+from harborage.identity import Identity, Quadruple
 from harborage.planner import PauseReason
 from harborage.runtime.durable import PROVIDER_UNAVAILABLE, RunPhase
 from harborage.runtime.engines.reader import phase_of
-from harborage.store import RunRow, Status
+from harborage.store import GroupRow, GroupStatus, RunRow, Status
 from harborage.store.times import moment
-from harborage.tasks import GroupStatus, Task, TaskGroup, TaskKind
 
 if TYPE_CHECKING:
     from harborage.runtime.pauses import Pause
     from harborage.sessions import Session, SessionPolicy
 
-__all__ = ["GRACE", "Party", "Wait", "WaitKind", "circles", "of_group", "of_pause", "of_run", "of_session", "of_task"]
+__all__ = ["GRACE", "Party", "Wait", "WaitKind", "of_group", "of_pause", "of_run", "of_session", "of_task"]
+
+GroupKey = tuple[Identity, str]
 
 GRACE = timedelta(minutes=1)
 """How long what was only just made is left to whoever made it."""
@@ -85,33 +86,14 @@ Statuses = Mapping[str, Status]
 """The statuses of the runs that are kept, by their ids."""
 
 
-def circles(rows: Iterable[RunRow]) -> frozenset[str]:
-    """The runs out of memory that wait for themselves through the runs that they wait for."""
-    awaits = {one.run_id: one.awaits for one in rows if phase_of(one) is RunPhase.PARKED}
-    found: set[str] = set()
-    clear: set[str] = set()
-    for run_id in awaits:
-        path: dict[str, None] = {}
-        while run_id in awaits and run_id not in path and run_id not in clear:
-            path[run_id] = None
-            run_id = awaits[run_id]
-        ids = list(path)
-        if run_id in path:
-            found.update(ids[ids.index(run_id) :])
-        clear.update(ids)
-    return frozenset(found)
-
-
 def of_run(
     row: RunRow,
     *,
     statuses: Statuses,
     pauses: Sequence[Pause],
     now: datetime,
-    circular: frozenset[str] = frozenset(),
 ) -> Wait | None:
-    """What a run waits for; None for one that has ended. `pauses` are its open ones, `circular` the runs that wait for
-    themselves."""
+    """What a run waits for; None for one that has ended. `pauses` are its open ones."""
     if row.status.is_final:
         return None
     run = Wait(
@@ -129,10 +111,7 @@ def of_run(
         case RunPhase.BLOCKED:
             return msgspec.structs.replace(run, on=Party.CODE, name=row.agent, detail=row.blocked)
         case RunPhase.PARKED:
-            waiting = _of_parked(run, row, statuses=statuses, pauses=pauses, now=now)
-            if row.run_id in circular and not waiting.is_orphan:
-                return msgspec.structs.replace(waiting, orphan="it waits for itself, through the run that it waits for")
-            return waiting
+            return _of_parked(run, row, statuses=statuses, pauses=pauses, now=now)
         case _:
             return msgspec.structs.replace(run, then="the next worker of its agent resumes it")
 
@@ -152,7 +131,7 @@ def _of_parked(run: Wait, row: RunRow, *, statuses: Statuses, pauses: Sequence[P
         parked = msgspec.structs.replace(parked, on=Party.RUN, name=target)
         if status is None or status.is_final:
             what = "is not kept" if status is None else "has ended"
-            return msgspec.structs.replace(parked, orphan=f"the run that it waits for {what}, and it was not woken")
+            return msgspec.structs.replace(parked, orphan=f"what it waits for {what}, and it was not woken")
         return parked
     if pauses:
         first = min(pauses, key=lambda pause: (pause.deadline is None, pause.deadline or now, pause.token))
@@ -186,58 +165,55 @@ def of_pause(pause: Pause, *, statuses: Statuses, now: datetime) -> Wait:
     )
 
 
-def of_task(task: Task, *, statuses: Statuses, now: datetime) -> Wait | None:
-    """What a task waits for: background work always, other tasks only where their run does not speak for them."""
-    if task.status.is_terminal:
+def of_task(row: RunRow, *, statuses: Statuses) -> Wait | None:
+    """What a task waits for that no run works on; None for one that has ended."""
+    if row.status.is_final:
         return None
-    status, parent = statuses.get(task.id), statuses.get(task.parent_task_id or "")
-    since = datetime.fromtimestamp(task.created_at / 1e9, UTC)
     waiting = Wait(
         kind=WaitKind.TASK,
-        id=task.id,
-        who=task.identity.identity.with_run(task.id),
-        on=Party.RUN,
-        name=task.id,
-        since=since,
-        detail=task.query or task.description,
+        id=row.run_id,
+        who=row.quadruple,
+        on=Party.PERSON,
+        since=moment(row.created_at),
+        then="ended by the program that spawned it",
+        detail=row.about,
     )
-    if status is not None and status.is_final:
-        return msgspec.structs.replace(waiting, on=Party.NOBODY, name="", orphan="its run has ended")
-    if status is not None:
-        return waiting if task.kind is TaskKind.BACKGROUND else None
-    if parent is not None and not parent.is_final:
-        return msgspec.structs.replace(waiting, name=task.parent_task_id or "", then="begun by the run that spawned it")
-    if now - since < GRACE:
-        return msgspec.structs.replace(waiting, on=Party.WORKER, name="", then="begun by whoever spawned it")
-    return msgspec.structs.replace(waiting, on=Party.NOBODY, name="", orphan="no run was begun for it")
+    parent = statuses.get(row.parent)
+    if parent is not None and parent.is_final and row.is_cascading:
+        return msgspec.structs.replace(waiting, on=Party.NOBODY, then="", orphan="the run that spawned it has ended")
+    return waiting
 
 
-def of_group(group: TaskGroup, *, statuses: Statuses, living: frozenset[str], now: datetime) -> Wait | None:
-    """What a group waits for: its owner to seal it, then its members. `living` are the tasks that have not ended."""
-    if group.status.is_terminal:
+def of_group(row: GroupRow, *, statuses: Statuses, living: Mapping[GroupKey, str], now: datetime) -> Wait | None:
+    """What a group waits for: its owner to seal it, then its members. `living` has one live member of each."""
+    if row.status.is_final:
         return None
+    since = moment(row.created_at)
     waiting = Wait(
         kind=WaitKind.GROUP,
-        id=group.id,
-        who=group.session.with_run(group.owner_task_id),
+        id=row.group_id,
+        who=row.who.with_run(row.owner),
         on=Party.RUN,
-        name=group.owner_task_id,
-        since=group.created_at,
-        detail=group.description,
+        name=row.owner,
+        since=since,
+        detail=row.description,
     )
-    if group.status is GroupStatus.SEALED:
-        members = [member for member in group.members if member in living]
-        if members:
-            return msgspec.structs.replace(waiting, name=members[0], then="resolved with its last member")
+    if row.status is GroupStatus.OPEN:
+        owner = statuses.get(row.owner)
+        if not row.owner:
+            return msgspec.structs.replace(waiting, on=Party.PERSON, then="sealed by the program that opened it")
+        if now - since < GRACE or (owner is not None and not owner.is_final):
+            return msgspec.structs.replace(waiting, then="sealed by its owner")
         return msgspec.structs.replace(
-            waiting, on=Party.NOBODY, name="", orphan="its members have ended, and it has not"
+            waiting, on=Party.NOBODY, name="", orphan="its owner has ended without sealing it"
         )
-    if not group.owner_task_id:
-        return msgspec.structs.replace(waiting, on=Party.PERSON, then="sealed by whoever made it")
-    owner = statuses.get(group.owner_task_id)
-    if now - group.created_at < GRACE or (owner is not None and not owner.is_final):
-        return msgspec.structs.replace(waiting, then="sealed by its owner")
-    return msgspec.structs.replace(waiting, on=Party.NOBODY, name="", orphan="its owner has ended without sealing it")
+    if row.open_members:
+        then = "resolved" if row.status is GroupStatus.SEALED else "cancelled"
+        name = living.get((row.who, row.group_id), "")
+        return msgspec.structs.replace(waiting, name=name, then=f"{then} with its last member")
+    if not row.members:
+        return msgspec.structs.replace(waiting, on=Party.PERSON, name="", then="ended by the program that sealed it")
+    return msgspec.structs.replace(waiting, on=Party.NOBODY, name="", orphan="its members have ended, and it has not")
 
 
 def of_session(session: Session, policy: SessionPolicy, *, now: datetime) -> Wait | None:

@@ -145,7 +145,7 @@ class NewGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class ChangeGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A group's next status, true only while it is in one of the `expected`; with `is_empty` only once no member is
-    live."""
+    live. `outcome` is how its members stood, for a group that ends before they have."""
 
     group_id: str
     who: Identity
@@ -153,6 +153,7 @@ class ChangeGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     status: GroupStatus
     reason: str = ""
     is_empty: bool = False
+    outcome: bytes = b""
 
 
 class NewPause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

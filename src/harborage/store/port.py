@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_ATTEMPTS",
     "Claimed",
+    "CommitNow",
     "Queue",
     "Records",
     "SessionChange",
@@ -268,14 +269,20 @@ class Store(Records, Queue, Sessions, Views, Upkeep, Protocol):
         ...
 
 
-def commit_now_of(store: Records) -> Callable[[Commit], Committed] | None:
+class CommitNow(Protocol):
+    """A commit without an await; `accepted` is called once it is accepted, before anything has changed."""
+
+    def __call__(self, commit: Commit, accepted: Callable[[], None] | None = None) -> Committed: ...
+
+
+def commit_now_of(store: Records) -> CommitNow | None:
     """`commit` without an await, of a store in this process's memory; None for every other.
 
     One that stands in front of such a store, or that has a `commit` of its own, is asked by that.
     """
     if "commit_now" not in type(store).__dict__ or "commit" in vars(store):
         return None
-    commit_now: Callable[[Commit], Committed] = store.commit_now  # type: ignore[attr-defined]
+    commit_now: CommitNow = store.commit_now  # type: ignore[attr-defined]
     return commit_now
 
 

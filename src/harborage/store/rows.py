@@ -165,7 +165,10 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class GroupRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A group of runs; `members` counts those that joined, `open_members` those of them that have not ended."""
+    """A group of runs; `members` counts those that joined, `open_members` those of them that have not ended.
+
+    `outcome` is how its members stood, where it ended before they had.
+    """
 
     number: int
     group_id: str
@@ -182,6 +185,7 @@ class GroupRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sealed_at: int | None = None
     ended_at: int | None = None
     deadline: int | None = None
+    outcome: bytes = b""
 
 
 class PauseRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING
 from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from harborage.tasks.drivers import TASK_DRIVERS as TASK_DRIVERS
-    from harborage.tasks.drivers import RegistryParts as RegistryParts
-    from harborage.tasks.drivers import TaskFactory as TaskFactory
-    from harborage.tasks.drivers import TasksConfig as TasksConfig
-    from harborage.tasks.drivers import open_tasks as open_tasks
     from harborage.tasks.errors import AcknowledgePublishError as AcknowledgePublishError
     from harborage.tasks.errors import AdminScopeRequiredError as AdminScopeRequiredError
-    from harborage.tasks.errors import FollowUpPendingError as FollowUpPendingError
     from harborage.tasks.errors import GroupInvalidTransitionError as GroupInvalidTransitionError
     from harborage.tasks.errors import GroupNotFoundError as GroupNotFoundError
     from harborage.tasks.errors import GroupNotSealedError as GroupNotSealedError
@@ -33,9 +27,6 @@ if TYPE_CHECKING:
     from harborage.tasks.errors import TaskError as TaskError
     from harborage.tasks.errors import TaskLimitError as TaskLimitError
     from harborage.tasks.errors import WaitCycleError as WaitCycleError
-    from harborage.tasks.limits import DEFAULT_MAX_CHILDREN as DEFAULT_MAX_CHILDREN
-    from harborage.tasks.limits import DEFAULT_MAX_TREE as DEFAULT_MAX_TREE
-    from harborage.tasks.limits import TaskLimits as TaskLimits
     from harborage.tasks.listing import IdentityMatch as IdentityMatch
     from harborage.tasks.listing import StatusStrip as StatusStrip
     from harborage.tasks.listing import TaskCost as TaskCost
@@ -66,11 +57,13 @@ if TYPE_CHECKING:
     from harborage.tasks.model import TaskPatch as TaskPatch
     from harborage.tasks.model import TaskStatus as TaskStatus
     from harborage.tasks.model import TaskSummary as TaskSummary
-    from harborage.tasks.port import TaskListener as TaskListener
     from harborage.tasks.port import TaskRegistry as TaskRegistry
     from harborage.tasks.reading import TaskListing as TaskListing
     from harborage.tasks.reading import TaskReader as TaskReader
     from harborage.tasks.registry import InProcessTaskRegistry as InProcessTaskRegistry
+    from harborage.tasks.requests import DEFAULT_MAX_CHILDREN as DEFAULT_MAX_CHILDREN
+    from harborage.tasks.requests import DEFAULT_MAX_TREE as DEFAULT_MAX_TREE
+    from harborage.tasks.requests import TaskLimits as TaskLimits
     from harborage.tasks.transitions import pending_order as pending_order
     from harborage.tasks.watch import GroupWatch as GroupWatch
     from harborage.tasks.watch import RetainTurnWaiter as RetainTurnWaiter
@@ -78,14 +71,13 @@ else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "harborage.tasks.drivers": "TASK_DRIVERS RegistryParts TaskFactory TasksConfig open_tasks",
             "harborage.tasks.errors": (
-                "AcknowledgePublishError AdminScopeRequiredError FollowUpPendingError GroupInvalidTransitionError "
+                "AcknowledgePublishError AdminScopeRequiredError GroupInvalidTransitionError "
                 "GroupNotFoundError GroupNotSealedError GroupSealedError IdempotencyConflictError InvalidRequestError "
                 "InvalidTransitionError NotFoundError PatchNotFoundError RegistryClosedError StaleChangeError "
                 "TaskCorruptError TaskError TaskLimitError WaitCycleError"
             ),
-            "harborage.tasks.limits": "DEFAULT_MAX_CHILDREN DEFAULT_MAX_TREE TaskLimits",
+            "harborage.tasks.requests": "DEFAULT_MAX_CHILDREN DEFAULT_MAX_TREE TaskLimits",
             "harborage.tasks.listing": (
                 "IdentityMatch StatusStrip TaskCost TaskDetail TaskListFilter TaskListRequest TaskPage TaskRow "
                 "list_page"
@@ -95,7 +87,7 @@ else:
                 "SpawnRequest SpawnToolRequest Task TaskFailure TaskFilter TaskGroup TaskGroupID TaskHandle TaskID "
                 "TaskKind TaskPatch TaskStatus TaskSummary"
             ),
-            "harborage.tasks.port": "TaskListener TaskRegistry",
+            "harborage.tasks.port": "TaskRegistry",
             "harborage.tasks.reading": "TaskListing TaskReader",
             "harborage.tasks.registry": "InProcessTaskRegistry",
             "harborage.tasks.transitions": "pending_order",

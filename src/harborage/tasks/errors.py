@@ -28,7 +28,6 @@ from harborage.errors import HarborageError
 __all__ = [
     "AcknowledgePublishError",
     "AdminScopeRequiredError",
-    "FollowUpPendingError",
     "GroupInvalidTransitionError",
     "GroupNotFoundError",
     "GroupNotSealedError",
@@ -192,18 +191,3 @@ class AcknowledgePublishError(TaskError):
         self.errors = tuple(errors)
         joined = "; ".join(str(error) for error in self.errors)
         super().__init__(f"{count} task(s) acknowledged, {len(self.errors)} event(s) not published: {joined}")
-
-
-class FollowUpPendingError(TaskError):
-    """The change was made, but what follows from it could not be told: it is owed, and done before the next change.
-
-    `pending` counts the tasks still to be cancelled and the groups still to be ended; `__cause__` is what failed. The
-    session's next change, or repeating this one, carries them out first.
-    """
-
-    def __init__(self, pending: int = 0) -> None:
-        self.pending = pending
-        super().__init__(
-            f"the change was made, but {pending} follow-up(s) could not be published; "
-            "they are carried out before the session's next change"
-        )

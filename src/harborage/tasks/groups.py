@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from harborage.tasks.errors import GroupInvalidTransitionError, GroupNotSealedError, GroupSealedError
+from harborage.tasks.errors import GroupInvalidTransitionError, GroupNotSealedError
 from harborage.tasks.model import (
     GroupCompletion,
     GroupStatus,
@@ -29,7 +29,6 @@ __all__ = [
     "GroupFacts",
     "Resolve",
     "Verdict",
-    "check_joinable",
     "check_resolvable",
     "check_sealable",
     "completion_of",
@@ -64,16 +63,6 @@ class FailFast(msgspec.Struct, frozen=True):
 
 
 Verdict: TypeAlias = Resolve | FailFast | None
-
-
-def check_joinable(group_id: str, facts: GroupFacts) -> None:
-    """Accept a group that takes members.
-
-    Raises:
-        GroupSealedError: it is not open, or is about to end.
-    """
-    if facts.status is not GroupStatus.OPEN or facts.is_ending:
-        raise GroupSealedError(group_id, "ending" if facts.is_ending else facts.status)
 
 
 def check_sealable(group_id: str, facts: GroupFacts) -> None:

@@ -9,30 +9,29 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from harborage.identity import Identity, Quadruple
-from harborage.tasks.model import (
-    GroupAction,
-    GroupRequest,
-    PatchAction,
-    SpawnRequest,
-    SpawnToolRequest,
-    Task,
-    TaskFailure,
-    TaskFilter,
-    TaskGroup,
-    TaskGroupID,
-    TaskHandle,
-    TaskID,
-    TaskPatch,
-    TaskSummary,
-)
 
 if TYPE_CHECKING:
+    from harborage.tasks.model import (
+        GroupAction,
+        GroupRequest,
+        PatchAction,
+        SpawnRequest,
+        SpawnToolRequest,
+        Task,
+        TaskFailure,
+        TaskFilter,
+        TaskGroup,
+        TaskGroupID,
+        TaskHandle,
+        TaskID,
+        TaskPatch,
+        TaskSummary,
+    )
     from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
 
-__all__ = ["TaskListener", "TaskRegistry", "Who"]
+__all__ = ["TaskRegistry", "Who"]
 
 Who: TypeAlias = Identity | Quadruple
-TaskListener: TypeAlias = Callable[[Task], None]
 
 
 @runtime_checkable
@@ -41,7 +40,9 @@ class TaskRegistry(Protocol):
 
     Every verb raises RegistryClosedError after `aclose`. Verbs that take an id take `who=`, or read the ambient
     identity, and raise IdentityRequiredError without either; a task, group or patch of another (tenant, user, session)
-    is not found. An event that cannot be published fails the verb, and what the verb asked for has not happened.
+    is not found. An event that cannot be published fails the verb; where events are kept with what they tell of, or
+    both are kept in memory, what the verb asked for has not happened then. A task that a run works on moves with its
+    run alone: marking it is an InvalidTransitionError, and a cancel ends it as soon as its run has stopped.
     """
 
     async def spawn(self, request: SpawnRequest) -> TaskHandle:
@@ -215,18 +216,10 @@ class TaskRegistry(Protocol):
         """
         ...
 
-    def on_spawned(self, listener: TaskListener) -> Callable[[], None]:
-        """Tell `listener` every task that is spawned from now on; the result un-listens.
+    def on_ended(self, listener: Callable[[Quadruple], None]) -> Callable[[], None]:
+        """Call `listener` with the run of each task that this process ends from now on; returns what ends that.
 
-        Called synchronously, in the order of spawning, after `task.spawned` went out and the task can be read. None is
-        lost.
-        """
-        ...
-
-    def on_ended(self, listener: TaskListener) -> Callable[[], None]:
-        """Tell `listener` every task that ends from now on, however it ends; the result un-listens.
-
-        Called synchronously, after the task's last event went out. None is lost.
+        It is called synchronously once the task has ended, however it did, and must not raise.
         """
         ...
 

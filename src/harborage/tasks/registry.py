@@ -1,38 +1,56 @@
-"""The task registry that lives in this process.
+"""The task registry over a store of record: a task is its run's row, a group and a patch are rows of their own.
 
-It keeps every task of every session in memory, or in a store when it has one, and tells the bus about each change.
-Read `commit` for the order in which a change becomes true, `transitions` and `groups` for the rules. It runs nothing: a
-host listens with `on_spawned`, does the work, and marks how it went.
+Every verb reads the row, asks the rules whether the change may be made, and commits it under the condition that the
+row is still as it was read. Nothing of a task is kept here but who waits for its end. It runs nothing by itself: with
+`runs` each spawned task has a run that a host executes, which alone moves the task from then on.
 """
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from datetime import datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
+from msgspec.structs import replace
 
-from harborage.clock import SYSTEM_CLOCK, Clock
+from harborage.clock import SYSTEM_CLOCK
 from harborage.events import EventBus, Redactor, unix_ns
-from harborage.identity import Identity, Quadruple, require_triple
-from harborage.ids import new_id
+from harborage.identity import Identity, Quadruple, effective_quadruple, require_triple
+from harborage.store import LIVE, Commit, DecidePatch, Move, RunQuery, RunRow, SessionQuery, Status, Store
+from harborage.store.errors import (
+    GroupClosedError,
+    RowNotFoundError,
+    RunKnownError,
+    RunLimitError,
+    RunOverError,
+    StatusConflictError,
+)
+from harborage.store.errors import WaitCycleError as RowCycleError
+from harborage.store.memory import MemoryStore
+from harborage.store.times import moment
 from harborage.tasks import announcements
-from harborage.tasks.books import Books, cancelled_task
-from harborage.tasks.commit import Writer
-from harborage.tasks.errors import AcknowledgePublishError, InvalidRequestError, NotFoundError, TaskLimitError
-from harborage.tasks.group_keeper import GroupKeeper
-from harborage.tasks.groups import check_joinable
-from harborage.tasks.idempotency import fingerprint
-from harborage.tasks.ledger import CancelTask, SessionLedger, of_levels
-from harborage.tasks.limits import TaskLimits, capped, root_of
+from harborage.tasks.changes import Changes
+from harborage.tasks.errors import (
+    AcknowledgePublishError,
+    GroupInvalidTransitionError,
+    GroupNotFoundError,
+    GroupSealedError,
+    IdempotencyConflictError,
+    InvalidRequestError,
+    InvalidTransitionError,
+    NotFoundError,
+    PatchNotFoundError,
+    RegistryClosedError,
+    StaleChangeError,
+    TaskLimitError,
+    WaitCycleError,
+)
+from harborage.tasks.grouping import MAX_TRIES, Groups
 from harborage.tasks.model import (
     GroupAction,
     GroupRequest,
     PatchAction,
-    Propagate,
+    PatchStatus,
     SpawnRequest,
     SpawnToolRequest,
     Task,
@@ -46,32 +64,38 @@ from harborage.tasks.model import (
     TaskPatch,
     TaskSummary,
 )
-from harborage.tasks.patch_keeper import PatchKeeper
-from harborage.tasks.redaction import redacted_failure, redacted_result, redacted_text
-from harborage.tasks.stored_books import KEEP, RECHECK_S, StoredBooks
-from harborage.tasks.transitions import Move, target_of
-from harborage.tasks.waiting import begin_wait
+from harborage.tasks.requests import (
+    TaskLimits,
+    capped,
+    check_words,
+    fingerprint,
+    new_task,
+    redacted_failure,
+    redacted_result,
+    tool_request,
+)
+from harborage.tasks.rows import new_run, outcome_of_failure, outcome_of_result, patch_of, task_of
+from harborage.tasks.transitions import Move as Step
+from harborage.tasks.transitions import target_of
+from harborage.tasks.trees import below, cancellation, circle, rows_of
 
 if TYPE_CHECKING:
-    from harborage.state import StateStore
-    from harborage.tasks.drivers import RegistryParts
-    from harborage.tasks.port import TaskListener, TaskRegistry, Who
+    from harborage.clock import Timers
+    from harborage.tasks.changes import Launch, Runs
+    from harborage.tasks.port import Who
     from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
 
-__all__ = ["InProcessTaskRegistry", "make"]
+__all__ = ["InProcessTaskRegistry"]
 
-_ANY = TaskFilter()
+_ANY: Final = TaskFilter()
+_DECIDED: Final = {PatchAction.ACCEPT: PatchStatus.APPLIED, PatchAction.REJECT: PatchStatus.REJECTED}
 
 
 class InProcessTaskRegistry:
-    """Keeps tasks for one event loop and any number of callers on it. See `TaskRegistry`.
+    """Tasks, groups and patches of a store, of one in memory when none is given. See `TaskRegistry`.
 
-    Over a store tasks, groups and keys outlive the process, several processes may share them, and about `keep` tasks
-    stay in memory. A living task is then read from the store whenever it is asked for or changed; who waits for what
-    another process ends learns of it within `recheck_s` seconds. Tool calls are counted in memory and written with the
-    task's next change, when it leaves memory, and at close: a crash loses those since.
-
-    The bus, the redactor and the store are the caller's to close, after the registry.
+    Safe for many callers on one event loop, and for many processes over one store. On a bus over the same store each
+    change and its events are one commit. Bus, redactor and store are the caller's to close, after the registry.
     """
 
     def __init__(
@@ -79,297 +103,227 @@ class InProcessTaskRegistry:
         *,
         bus: EventBus,
         redactor: Redactor | None = None,
-        store: StateStore | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-        keep: int = KEEP,
-        recheck_s: float = RECHECK_S,
+        store: Store | None = None,
+        clock: Timers = SYSTEM_CLOCK,
         limits: TaskLimits = TaskLimits(),  # noqa: B008 - a frozen value
+        runs: Runs | None = None,
     ) -> None:
         self._clock = clock
         self._limits = limits
         self._redactor = redactor
-        writer = Writer(bus, store)
-        self._books = (
-            Books(writer, clock) if store is None else StoredBooks(writer, clock, store, keep=keep, recheck_s=recheck_s)
-        )
-        self._groups = GroupKeeper(self._books, redactor)
-        self._patches = PatchKeeper(self._books)
+        self._runs = runs
+        self._store: Store = MemoryStore(clock=clock) if store is None else store
+        self._changes = Changes(self._store, bus)
+        self._groups = Groups(self._store, self._changes, clock, redactor, runs)
+        self._ends = self._groups.ends
+        self._is_closed = False
 
     # Spawning
 
-    async def spawn(self, request: SpawnRequest) -> TaskHandle:
-        self._books.check_open()
+    async def spawn(self, request: SpawnRequest, *, launch: Launch | None = None) -> TaskHandle:
+        """As `TaskRegistry.spawn`; `launch` starts the run of this task in place of what `runs` would start."""
+        self._check_open()
         require_triple(request.identity, "tasks.spawn")
-        _check_words(request)
-        ledger = self._books.open(request.identity)
-        return await self._books.alone(ledger, partial(self._spawn, ledger, request))
+        if launch is None and self._runs is not None:
+            launch = self._runs.launch
+        return await self._spawn(request, launch)
+
+    async def _spawn(self, request: SpawnRequest, launch: Launch | None) -> TaskHandle:
+        check_words(request)
+        mark = fingerprint(request) if request.idempotency_key else ""
+        task = new_task(request, unix_ns(self._clock.now()), self._redactor)
+        if task.parent_task_id is not None:
+            task = await self._below_parent(task, task.parent_task_id)
+        try:
+            commit = Commit(starts=(new_run(task, mark, self._limits),))
+            await self._changes.commit(
+                commit, [announcements.spawned(task, self._clock.now())], task=task, launch=launch
+            )
+        except RunKnownError as error:
+            if error.row.fingerprint != mark:
+                raise IdempotencyConflictError(request.idempotency_key, error.row.run_id) from error
+            return TaskHandle(error.row.run_id, True)
+        except RunLimitError as error:
+            limit = "max_children" if error.what == f"run {task.parent_task_id}" else "max_tree"
+            raise TaskLimitError(limit, error.limit, error.what) from error
+        except GroupClosedError as error:
+            raise GroupSealedError(error.group_id, error.status) from error
+        except RowNotFoundError as error:
+            raise GroupNotFoundError(task.group_id) from error
+        return TaskHandle(task.id)
 
     async def spawn_tool(self, request: SpawnToolRequest) -> TaskHandle:
-        self._books.check_open()
+        self._check_open()
         require_triple(request.identity, "tasks.spawn_tool")
         if not request.tool_name:
             raise InvalidRequestError("tool_name", "must not be empty")
-        return await self.spawn(_tool_spawn(request))
-
-    def on_spawned(self, listener: TaskListener) -> Callable[[], None]:
-        self._books.check_open()
-        return self._books.spawned.add(listener)
-
-    def on_ended(self, listener: TaskListener) -> Callable[[], None]:
-        self._books.check_open()
-        return self._books.ended.add(listener)
+        return await self._spawn(tool_request(request), None)
 
     # Reading
 
     async def get(self, task_id: TaskID, *, who: Who | None = None) -> Task:
-        return (await self._books.of_task(task_id, who, "tasks.get")).tasks[task_id]
+        return task_of(await self._row(task_id, who, "tasks.get"))
 
     async def list(self, session: Identity, filter: TaskFilter = _ANY) -> list[TaskSummary]:
-        self._books.check_open()
+        self._check_open()
         require_triple(session, "tasks.list")
+        query = replace(
+            _of_session(session),
+            parent=filter.parent or "",
+            statuses=() if filter.status is None else (Status(filter.status),),
+            kinds=() if filter.kind is None else (str(filter.kind),),
+            is_whole=False,
+        )
         return [
             TaskSummary(task.id, task.status, task.kind, task.priority, task.updated_at, task.retains_turn)
-            for task in await self._books.read(session, filter.parent)
-            if (filter.status is None or task.status is filter.status)
-            and (filter.kind is None or task.kind is filter.kind)
+            for task in map(task_of, await rows_of(self._store, query))
         ]
 
     async def read(self, session: Identity) -> builtins.list[Task]:
         """The session's tasks, whole, in the order they were spawned."""
-        self._books.check_open()
+        self._check_open()
         require_triple(session, "tasks.list")
-        return await self._books.read(session)
-
-    async def groups(self, session: Identity) -> builtins.list[TaskGroup]:
-        """The session's groups that have tasks and have not ended, in the order of their first tasks."""
-        self._books.check_open()
-        require_triple(session, "tasks.groups")
-        return await self._books.groups(session)
-
-    async def forget(self, before: datetime, is_over: Callable[[Identity], Awaitable[bool]]) -> int:
-        """Drop the tasks of sessions that are over, as soon as all of them ended before then; returns how many.
-
-        With the tasks go their groups and idempotency keys. `is_over` says that nothing begins in a session any more.
-        """
-        self._books.check_open()
-        count = 0
-        for session in await self._books.sessions():
-            if await is_over(session):
-                count += await self._books.forget(session, unix_ns(before))
-        return count
+        return [task_of(row) for row in await rows_of(self._store, _of_session(session))]
 
     async def sessions(self) -> builtins.list[Identity]:
-        """The sessions that have tasks, for callers who may look across them."""
-        self._books.check_open()
-        return await self._books.sessions()
+        """The sessions of the store, for callers who may look across them."""
+        self._check_open()
+        found: builtins.list[Identity] = []
+        query = SessionQuery(include_closed=True, limit=200)
+        while True:
+            page = await self._store.sessions(query)
+            found += (row.who for row in page.rows)
+            if page.cursor is None:
+                return found
+            query = replace(query, after=page.cursor)
 
     async def wait_ended(self, task_id: TaskID, *, who: Who | None = None) -> Task:
-        ledger = await self._books.of_task(task_id, who, "tasks.wait_ended")
-        task = ledger.tasks[task_id]
-        return task if task.status.is_terminal else await self._books.wait_ended(ledger, task_id)
+        self._check_open()
+        with self._ends.waiting(task_id) as ended:
+            task = task_of(await self._row(task_id, who, "tasks.wait_ended"))
+            return task if task.status.is_terminal else await ended
 
     async def begin_wait(self, waiter: TaskID, target: TaskID | TaskGroupID, *, who: Who | None = None) -> None:
-        books = self._books
-        ledger = books.open(books.caller(who, "tasks.begin_wait"))
-        await books.alone(ledger, partial(begin_wait, books.waits, books, ledger, waiter, target))
+        try:
+            row = await self._row(waiter, who, "tasks.begin_wait")
+        except NotFoundError:
+            return  # nobody can wait for a run without a task, so it is in no circle
+        try:
+            await self._store.commit(Commit(moves=(Move(run_id=waiter, expected=LIVE, awaits=target),)))
+        except RowCycleError as error:
+            raise WaitCycleError(await circle(self._store, row, target)) from error
+        except (RowNotFoundError, StatusConflictError):
+            return  # it has ended
 
     async def end_wait(self, waiter: TaskID, *, who: Who | None = None) -> None:
-        caller = self._books.caller(who, "tasks.end_wait")
-        session = caller.identity if isinstance(caller, Quadruple) else caller
-        await self._books.waits.keep_wait(session, waiter, "")
+        try:
+            row = await self._row(waiter, who, "tasks.end_wait")
+            if row.awaits:
+                await self._store.commit(Commit(moves=(Move(run_id=waiter, expected=LIVE, awaits=""),)))
+        except (NotFoundError, RowNotFoundError, StatusConflictError):
+            return
 
     async def recheck(self) -> None:
-        """Look whether another process ended what somebody waits for here; without a store there is none.
-
-        For whoever learns that something happened elsewhere; it is done every so often anyway.
-        """
-        self._books.check_open()
-        if isinstance(self._books, StoredBooks):
-            await self._books.recheck()
+        """Look whether another process ended what somebody waits for here; it is done whenever something changed."""
+        self._check_open()
+        await self._ends.look()
 
     # Control
 
     async def cancel(self, task_id: TaskID, reason: str = "", *, who: Who | None = None) -> bool:
-        ledger = await self._books.of_task(task_id, who, "tasks.cancel")
-        return await self._books.alone(ledger, partial(self._cancel, ledger, task_id, reason))
+        for _ in range(MAX_TRIES):
+            row = await self._row(task_id, who, "tasks.cancel")
+            if row.status.is_final:
+                return False
+            along = await below(self._store, [row]) if row.is_cascading else []
+            is_first = await self._cancel_all([(row, False), *((one, True) for one in along)], reason)
+            if is_first is not None:
+                return is_first
+        raise StaleChangeError(task_id)
 
     async def cancel_children(
         self, parent: TaskID, reason: str = "", *, only: Collection[TaskID] | None = None, who: Who | None = None
     ) -> int:
-        ledger = self._books.open(self._books.caller(who, "tasks.cancel_children"))
-        return await self._books.alone(ledger, partial(self._cancel_children, ledger, parent, reason, only))
+        session = self._caller(who, "tasks.cancel_children")
+        children = replace(_of_session(session), parent=parent, statuses=LIVE)
+        for _ in range(MAX_TRIES):
+            living = [row for row in await rows_of(self._store, children) if only is None or row.run_id in only]
+            if not living:
+                return 0
+            along = await below(self._store, [row for row in living if row.is_cascading])
+            going = {row.run_id: row for row in (*living, *along)}
+            if await self._cancel_all([(row, True) for row in going.values()], reason) is not None:
+                return len(going)
+        raise StaleChangeError(parent)
 
     async def prioritize(self, task_id: TaskID, priority: int, *, who: Who | None = None) -> bool:
-        ledger = await self._books.of_task(task_id, who, "tasks.prioritize")
-        return await self._books.alone(ledger, partial(self._prioritize, ledger, task_id, priority))
+        for _ in range(MAX_TRIES):
+            row = await self._row(task_id, who, "tasks.prioritize")
+            if row.priority == priority:
+                return False
+            prior, now = task_of(row), self._clock.now()
+            move = Move(run_id=task_id, expected=(row.status,), priority=priority)
+            event = announcements.prioritised(replace(prior, priority=priority), prior, now)
+            if await self._has_moved(move, event):
+                return True
+        raise StaleChangeError(task_id)
 
     async def increment_tool_count(self, task_id: TaskID, *, who: Who | None = None) -> int:
-        # In memory and without the lock, because it is called for every tool call: the count is written with the
-        # task's next change.
-        ledger = await self._books.of_task(task_id, who, "tasks.increment_tool_count", fresh=False)
-        task = ledger.tasks[task_id]
-        ledger.tasks[task_id] = msgspec.structs.replace(task, tool_count=task.tool_count + 1)
-        return task.tool_count + 1
+        row = await self._row(task_id, who, "tasks.increment_tool_count")
+        await self._store.commit(Commit(moves=(Move(run_id=task_id, expected=tuple(Status), tool_calls=1),)))
+        return row.tool_count + 1
 
     # Lifecycle
 
     async def mark_running(self, task_id: TaskID, *, who: Who | None = None) -> Task:
-        return await self._mark(task_id, Move.START, who)
+        return await self._mark(task_id, Step.START, who)
 
     async def mark_paused(self, task_id: TaskID, *, who: Who | None = None) -> Task:
-        return await self._mark(task_id, Move.PAUSE, who)
+        return await self._mark(task_id, Step.PAUSE, who)
 
     async def mark_resumed(self, task_id: TaskID, *, who: Who | None = None) -> Task:
-        return await self._mark(task_id, Move.RESUME, who)
+        return await self._mark(task_id, Step.RESUME, who)
 
     async def mark_complete(self, task_id: TaskID, result: bytes = b"", *, who: Who | None = None) -> Task:
-        return await self._mark(task_id, Move.COMPLETE, who, result=result)
+        return await self._mark(task_id, Step.COMPLETE, who, result=redacted_result(self._redactor, result) or None)
 
     async def mark_failed(self, task_id: TaskID, failure: TaskFailure, *, who: Who | None = None) -> Task:
-        return await self._mark(task_id, Move.FAIL, who, error=failure)
+        return await self._mark(task_id, Step.FAIL, who, error=redacted_failure(self._redactor, failure))
+
+    def on_ended(self, listener: Callable[[Quadruple], None]) -> Callable[[], None]:
+        self._check_open()
+        return self._ends.listen(listener)
+
+    def run_ended(self, who: Quadruple, group_id: str) -> Coroutine[Any, Any, None] | None:
+        """What follows from the end of a run that a host of this process has recorded; None where nothing does."""
+        if self._is_closed:
+            return None
+        self._ends.run_ended(who)
+        if not (group_id or self._ends.is_awaited(who.run_id)):
+            return None
+        return self._follow_run(who)
+
+    async def _follow_run(self, who: Quadruple) -> None:
+        task = task_of(await self._row(who.run_id, who, "tasks.run_ended"))
+        self._ends.wake(task)
+        await self._groups.member_ended(task)
 
     async def acknowledge_background(self, session: Identity, task_ids: Sequence[TaskID]) -> int:
-        self._books.check_open()
+        self._check_open()
         require_triple(session, "tasks.acknowledge_background")
-        ledger = self._books.of_session(session)
-        return 0 if ledger is None else await self._books.alone(ledger, partial(self._acknowledge, ledger, task_ids))
-
-    # Groups and patches
-
-    async def resolve_or_create_group(self, request: GroupRequest, *, who: Who | None = None) -> TaskGroup:
-        return await self._groups.resolve_or_create(request, who)
-
-    async def group(self, group_id: TaskGroupID, *, who: Who | None = None) -> TaskGroup:
-        return await self._groups.get(group_id, who)
-
-    async def seal_group(self, group_id: TaskGroupID, *, who: Who | None = None) -> TaskGroup:
-        return await self._groups.seal(group_id, who)
-
-    async def cancel_group(
-        self, group_id: TaskGroupID, reason: str = "", propagate: bool = True, *, who: Who | None = None
-    ) -> bool:
-        return await self._groups.cancel(group_id, reason, propagate, who)
-
-    async def apply_group(
-        self, group_id: TaskGroupID, action: GroupAction | str, *, who: Who | None = None
-    ) -> TaskGroup:
-        return await self._groups.apply(group_id, action, who)
-
-    async def watch_group(self, session: Identity, group_id: TaskGroupID) -> GroupWatch:
-        return await self._groups.watch(session, group_id)
-
-    def register_retain_turn_waiter(self, session: Identity) -> RetainTurnWaiter:
-        return self._groups.turn_waiter(session)
-
-    async def create_pending_patch(self, session: Identity, patch_id: str) -> TaskPatch:
-        return await self._patches.create(session, patch_id)
-
-    async def apply_patch(self, session: Identity, patch_id: str, action: PatchAction | str) -> bool:
-        return await self._patches.apply(session, patch_id, action)
-
-    async def aclose(self) -> None:
-        await self._books.aclose()
-
-    # Changes; each runs alone in its session
-
-    async def _spawn(self, ledger: SessionLedger, request: SpawnRequest) -> TaskHandle:
-        mark = ""
-        if request.idempotency_key:
-            mark = fingerprint(request)
-            known = await self._books.spawned_before(ledger, request.idempotency_key, mark)
-            if known is not None:
-                return TaskHandle(known, True)
-        now = self._clock.now()
-        task = _new_task(request, unix_ns(now), self._redactor)
-        if task.parent_task_id is not None:
-            task = await self._with_parent(ledger, task, task.parent_task_id)
-        if task.group_id:
-            state = await self._books.group(ledger, task.group_id, members=False)
-            check_joinable(task.group_id, state.facts())
-        return TaskHandle(await self._books.enter(ledger, task, mark, now))
-
-    async def _with_parent(self, ledger: SessionLedger, task: Task, parent_id: TaskID) -> Task:
-        """The new task at its place in the tree, if there is room for it."""
-        try:
-            parent = await self._books.task(ledger, parent_id)
-        except NotFoundError:
-            parent = None  # a run without a task of its own
-        root = root_of(parent, parent_id)
-        most = self._limits
-        if not await self._books.has_fewer_children(ledger, parent_id, most.max_children):
-            raise TaskLimitError("max_children", most.max_children, f"run {parent_id}")
-        if not await self._books.has_smaller_tree(ledger, root, most.max_tree):
-            raise TaskLimitError("max_tree", most.max_tree, f"the tree of run {root}")
-        return msgspec.structs.replace(task, root_task_id=root, deadline=capped(task.deadline, parent))
-
-    async def _cancel(self, ledger: SessionLedger, task_id: TaskID, reason: str) -> bool:
-        prior = await self._books.task(ledger, task_id)
-        if prior.status.is_terminal:
-            return False
-        takes_along = prior.propagate_on_cancel is Propagate.CASCADE
-        below = of_levels(await self._books.below(ledger, task_id), reason) if takes_along else []
-        now = self._clock.now()
-        task = cancelled_task(prior, now)
-        if below:
-            await self._books.intend(ledger, (CancelTask(task_id, reason, False), *below))
-        try:
-            await self._books.commit_task(ledger, task, prior, announcements.cancelled(task, reason, False, now))
-        except BaseException:
-            if below:
-                await self._books.intend(ledger, ())
-            raise
-        ledger.owed.extendleft(reversed(below))
-        return True
-
-    async def _cancel_children(
-        self, ledger: SessionLedger, parent: TaskID, reason: str, only: Collection[TaskID] | None
-    ) -> int:
-        children = [
-            task
-            for task in await self._books.read(ledger.session, parent)
-            if not task.status.is_terminal and (only is None or task.id in only)
-        ]
-        cascading = [task.id for task in children if task.propagate_on_cancel is Propagate.CASCADE]
-        steps = of_levels([[task.id for task in children], *await self._books.below(ledger, *cascading)], reason)
-        ledger.owed.extend(steps)
-        return len(steps)
-
-    async def _prioritize(self, ledger: SessionLedger, task_id: TaskID, priority: int) -> bool:
-        prior = await self._books.task(ledger, task_id)
-        if prior.priority == priority:
-            return False
-        now = self._clock.now()
-        task = msgspec.structs.replace(prior, priority=priority, updated_at=unix_ns(now))
-        await self._books.commit_task(ledger, task, prior, announcements.prioritised(task, prior, now))
-        return True
-
-    async def _mark(self, task_id: TaskID, move: Move, who: Who | None, **parts: Any) -> Task:
-        # Read anew below, where nobody else in this process can change it.
-        ledger = await self._books.of_task(task_id, who, f"tasks.{move}", fresh=False)
-        return await self._books.alone(ledger, partial(self._moved, ledger, task_id, move, parts))
-
-    async def _moved(self, ledger: SessionLedger, task_id: TaskID, move: Move, parts: dict[str, Any]) -> Task:
-        prior = await self._books.task(ledger, task_id)
-        status = target_of(move, prior.status, task_id)
-        if "result" in parts:
-            parts = {"result": redacted_result(self._redactor, parts["result"])}
-        elif "error" in parts:
-            parts = {"error": redacted_failure(self._redactor, parts["error"])}
-        now = self._clock.now()
-        task = msgspec.structs.replace(prior, status=status, updated_at=unix_ns(now), **parts)
-        await self._books.commit_task(ledger, task, prior, announcements.moved(move, task, prior, now))
-        return ledger.tasks[task_id]
-
-    async def _acknowledge(self, ledger: SessionLedger, task_ids: Sequence[TaskID]) -> int:
         count = 0
         errors: list[Exception] = []
         for task_id in task_ids:
             try:
-                task = await self._books.again(partial(self._acknowledge_one, ledger, task_id))
-                if task is not None:
-                    count += 1
-                    await self._books.writer.publish(announcements.acknowledged(task, self._clock.now()))
-            except NotFoundError:
+                row = await self._row(task_id, session, "tasks.acknowledge_background")
+                if row.kind != TaskKind.BACKGROUND or not row.status.is_final or row.is_acknowledged:
+                    continue
+                await self._store.commit(
+                    Commit(moves=(Move(run_id=task_id, expected=(row.status,), is_acknowledged=True),))
+                )
+                count += 1
+                await self._changes.commit(Commit(), [announcements.acknowledged(task_of(row), self._clock.now())])
+            except (NotFoundError, StatusConflictError):
                 continue
             except Exception as error:  # noqa: BLE001 - joined and raised below
                 errors.append(error)
@@ -377,70 +331,164 @@ class InProcessTaskRegistry:
             raise AcknowledgePublishError(count, errors)
         return count
 
-    async def _acknowledge_one(self, ledger: SessionLedger, task_id: TaskID) -> Task | None:
-        prior = await self._books.task(ledger, task_id)
-        if not _is_acknowledgeable(prior):
+    # Groups and patches
+
+    async def resolve_or_create_group(self, request: GroupRequest, *, who: Who | None = None) -> TaskGroup:
+        what = "tasks.resolve_or_create_group"
+        caller = self._caller(who, what)
+        require_triple(request.session, what)
+        return await self._groups.resolve_or_create(request, caller)
+
+    async def group(self, group_id: TaskGroupID, *, who: Who | None = None) -> TaskGroup:
+        return await self._groups.get(group_id, self._caller(who, "tasks.group"))
+
+    async def seal_group(self, group_id: TaskGroupID, *, who: Who | None = None) -> TaskGroup:
+        return await self._groups.seal(group_id, self._caller(who, "tasks.seal_group"))
+
+    async def cancel_group(
+        self, group_id: TaskGroupID, reason: str = "", propagate: bool = True, *, who: Who | None = None
+    ) -> bool:
+        caller = self._caller(who, "tasks.cancel_group")
+        return await self._groups.cancel(group_id, caller, reason, propagate=propagate)
+
+    async def apply_group(
+        self, group_id: TaskGroupID, action: GroupAction | str, *, who: Who | None = None
+    ) -> TaskGroup:
+        return await self._groups.apply(group_id, action, self._caller(who, "tasks.apply_group"))
+
+    async def watch_group(self, session: Identity, group_id: TaskGroupID) -> GroupWatch:
+        return await self._groups.watch(group_id, self._caller(session, "tasks.watch_group"))
+
+    def register_retain_turn_waiter(self, session: Identity) -> RetainTurnWaiter:
+        return self._ends.watch_turns(self._caller(session, "tasks.register_retain_turn_waiter"))
+
+    async def settle_group(self, group_id: TaskGroupID, *, who: Identity) -> None:
+        """End a group whose members have all ended, where the process that should have is gone."""
+        await self._groups.settle(who, group_id)
+
+    async def create_pending_patch(self, session: Identity, patch_id: str) -> TaskPatch:
+        session = self._caller(session, "tasks.create_pending_patch")
+        if not patch_id:
+            raise InvalidRequestError("patch_id", "must not be empty")
+        await self._store.commit(Commit(patches=(DecidePatch(patch_id=patch_id, who=session),)))
+        return await self._patch(session, patch_id)
+
+    async def apply_patch(self, session: Identity, patch_id: str, action: PatchAction | str) -> bool:
+        session = self._caller(session, "tasks.apply_patch")
+        if action not in _DECIDED:
+            raise InvalidRequestError("action", f"{action!r} is not one of accept, reject")
+        decision = PatchAction(action)
+        patch = await self._patch(session, patch_id)
+        if patch.status is PatchStatus.PENDING:
+            now = self._clock.now()
+            decided = replace(patch, status=_DECIDED[decision], decided_at=now)
+            change = DecidePatch(patch_id=patch_id, who=session, decision=str(decision))
+            try:
+                await self._changes.commit(Commit(patches=(change,)), [announcements.patch_decided(decided, now)])
+            except StatusConflictError:
+                patch = await self._patch(session, patch_id)
+            else:
+                return True
+        if patch.status is _DECIDED[decision]:
+            return False
+        raise GroupInvalidTransitionError(patch_id, patch.status, decision)
+
+    async def aclose(self) -> None:
+        """Turn away those who wait here. Closing twice does nothing."""
+        self._is_closed = True
+        await self._ends.aclose()
+
+    # Parts of the above
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RegistryClosedError()
+
+    def _caller(self, who: Who | None, what: str) -> Identity:
+        self._check_open()
+        caller = effective_quadruple() if who is None else who
+        require_triple(caller, what)
+        assert caller is not None
+        return caller.identity if isinstance(caller, Quadruple) else caller
+
+    async def _row(self, task_id: TaskID, who: Who | None, what: str) -> RunRow:
+        """The whole row of a task of the caller's session.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        session = self._caller(who, what)
+        rows = (await self._store.runs(RunQuery(run_ids=(task_id,), is_whole=True, limit=1))).rows
+        if not rows or rows[0].who != session:
+            raise NotFoundError(task_id)
+        return rows[0]
+
+    async def _patch(self, session: Identity, patch_id: str) -> TaskPatch:
+        row = await self._store.patch(patch_id, who=session)
+        if row is None:
+            raise PatchNotFoundError(patch_id)
+        return patch_of(row)
+
+    async def _below_parent(self, task: Task, parent_id: TaskID) -> Task:
+        """The new task at its place in the tree. A parent without a task is a root."""
+        try:
+            parent = await self._row(parent_id, task.identity.identity, "tasks.spawn")
+        except NotFoundError:
+            return replace(task, root_task_id=parent_id)
+        most = None if parent.deadline is None else moment(parent.deadline)
+        root = parent.root or parent.run_id
+        return replace(task, root_task_id=root, deadline=capped(task.deadline, most))
+
+    async def _cancel_all(self, rows: Sequence[tuple[RunRow, bool]], reason: str) -> bool | None:
+        """Cancel these; whether the first was not cancelled before. None where others have changed one meanwhile."""
+        cancelled = cancellation(rows, reason, self._clock.now(), self._runs)
+        try:
+            done = await self._changes.commit(cancelled.commit, cancelled.events)
+        except (StatusConflictError, RunOverError, RowNotFoundError):
             return None
-        task = msgspec.structs.replace(prior, background_acknowledged=True)
-        await self._books.commit_task(ledger, task, prior, None)
-        return task
+        await self._groups.tasks_ended(cancelled.ended)
+        return done.sent[0] if rows[0][0].position else True
+
+    async def _mark(self, task_id: TaskID, step: Step, who: Who | None, **parts: Any) -> Task:
+        for _ in range(MAX_TRIES):
+            row = await self._row(task_id, who, f"tasks.{step}")
+            prior, now = task_of(row), self._clock.now()
+            status = target_of(step, prior.status, task_id)
+            if row.position:
+                raise InvalidTransitionError(prior.status, status, task_id)  # its run alone moves it
+            task = replace(prior, status=status, updated_at=unix_ns(now), **parts)
+            move = Move(
+                run_id=task_id,
+                expected=(row.status,),
+                status=Status(status),
+                reason=None if task.error is None else task.error.code,
+                outcome=_outcome(task),
+            )
+            if await self._has_moved(move, announcements.moved(step, task, prior, now)):
+                if status.is_terminal:
+                    await self._groups.tasks_ended((task,))
+                return task
+        raise StaleChangeError(task_id)
+
+    async def _has_moved(self, move: Move, event: Any) -> bool:
+        try:
+            await self._changes.commit(Commit(moves=(move,)), [event])
+        except (StatusConflictError, RowNotFoundError):
+            return False
+        return True
 
 
-async def make(parts: RegistryParts) -> TaskRegistry:
-    """A registry in this process on these parts."""
-    return InProcessTaskRegistry(
-        bus=parts.bus, redactor=parts.redactor, store=parts.store, clock=parts.clock, limits=parts.limits
+def _outcome(task: Task) -> bytes | None:
+    if task.error is not None:
+        return outcome_of_failure(task.error)
+    return None if task.result is None else outcome_of_result(task.result)
+
+
+def _of_session(session: Identity) -> RunQuery:
+    return RunQuery(
+        tenant=session.tenant_id,
+        user=session.user_id,
+        session=session.session_id,
+        oldest_first=True,
+        is_whole=True,
     )
-
-
-def _check_words(request: SpawnRequest) -> None:
-    if request.kind not in _KINDS:
-        raise InvalidRequestError("kind", f"{request.kind!r} is not one of foreground, background")
-    if request.propagate_on_cancel and request.propagate_on_cancel not in _POLICIES:
-        raise InvalidRequestError(
-            "propagate_on_cancel", f"{request.propagate_on_cancel!r} is not one of cascade, isolate"
-        )
-
-
-_KINDS: frozenset[str] = frozenset(TaskKind)
-_POLICIES: frozenset[str] = frozenset(Propagate)
-
-
-def _new_task(request: SpawnRequest, at: int, redactor: Redactor | None) -> Task:
-    return Task(
-        id=new_id(),
-        identity=request.identity,
-        kind=TaskKind(request.kind),
-        priority=request.priority,
-        parent_task_id=request.parent_task_id or None,
-        group_id=request.group_id,
-        description=redacted_text(redactor, request.description),
-        query=redacted_text(redactor, request.query),
-        propagate_on_cancel=Propagate(request.propagate_on_cancel or Propagate.CASCADE),
-        notify_on_complete=request.notify_on_complete,
-        idempotency_key=request.idempotency_key,
-        created_at=at,
-        updated_at=at,
-        input_artifact_ids=tuple(request.input_artifact_ids),
-        deadline=request.deadline,
-        retains_turn=request.retains_turn,
-    )
-
-
-def _tool_spawn(request: SpawnToolRequest) -> SpawnRequest:
-    return SpawnRequest(
-        identity=request.identity,
-        kind=TaskKind.FOREGROUND,
-        priority=request.priority,
-        parent_task_id=request.parent_task_id,
-        group_id=request.group_id,
-        description=request.description or f"tool: {request.tool_name}",
-        query=request.args.decode("utf-8", "replace"),
-        propagate_on_cancel=request.propagate_on_cancel,
-        notify_on_complete=request.notify_on_complete,
-        idempotency_key=request.idempotency_key,
-    )
-
-
-def _is_acknowledgeable(task: Task) -> bool:
-    return task.kind is TaskKind.BACKGROUND and task.status.is_terminal and not task.background_acknowledged

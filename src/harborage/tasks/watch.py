@@ -1,19 +1,17 @@
-"""Waiting without polling: a value that arrives once, and the futures of those who wait for a task's end.
+"""Waiting without polling: a value that arrives once.
 
-Nothing here costs a task or a timer; a waiter that gives up leaves no trace.
+A watch costs no task and no timer; one that is given up leaves no trace.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
 from typing import Generic, TypeVar
 
-from harborage.tasks.errors import RegistryClosedError
-from harborage.tasks.model import GroupCompletion, Task, TaskGroupID, TaskID
+from harborage.tasks.model import GroupCompletion, TaskGroupID
 
-__all__ = ["EndWaiters", "GroupWatch", "RetainTurnWaiter", "Watch"]
+__all__ = ["GroupWatch", "RetainTurnWaiter", "Watch"]
 
 T = TypeVar("T")
 
@@ -85,68 +83,12 @@ class GroupWatch(Watch[GroupCompletion]):
 
 
 class RetainTurnWaiter(Watch[TaskGroupID]):
-    """Delivers the id of the next group of a session to end among those that hold their owner's turn.
-
-    `since` is when it began to wait, where groups are read back that ended before; None otherwise.
-    """
+    """Delivers the id of the next group of a session to end among those that hold their owner's turn."""
 
     __slots__ = ("since",)
-    since: datetime | None
+    since: int
+    """When it began to wait, in microseconds: a group that ended before is not the next one."""
 
     async def group_id(self) -> TaskGroupID | None:
         """The group's id, once one has ended; None when the waiter was cancelled or the registry closed first."""
         return await self.wait()
-
-
-class EndWaiters:
-    """Those who wait for the end of tasks of one session."""
-
-    __slots__ = ("_waiting",)
-
-    def __init__(self) -> None:
-        self._waiting: dict[TaskID, list[asyncio.Future[Task]]] = {}
-
-    def __len__(self) -> int:
-        return sum(len(waiting) for waiting in self._waiting.values())
-
-    def __contains__(self, task_id: object) -> bool:
-        return task_id in self._waiting
-
-    def awaited(self) -> list[TaskID]:
-        """The tasks that somebody waits for."""
-        return list(self._waiting)
-
-    async def wait(self, task_id: TaskID) -> Task:
-        """The task as it ended.
-
-        Raises:
-            RegistryClosedError: the registry closed first.
-        """
-        future: asyncio.Future[Task] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(task_id, []).append(future)
-        try:
-            return await future
-        finally:
-            self._leave(task_id, future)
-
-    def ended(self, task: Task) -> None:
-        """Wake everybody who waits for this task."""
-        for future in self._waiting.pop(task.id, ()):
-            if not future.done():
-                future.set_result(task)
-
-    def close(self) -> None:
-        """Turn everybody away."""
-        waiting, self._waiting = self._waiting, {}
-        for futures in waiting.values():
-            for future in futures:
-                if not future.done():
-                    future.set_exception(RegistryClosedError())
-
-    def _leave(self, task_id: TaskID, future: asyncio.Future[Task]) -> None:
-        waiting = self._waiting.get(task_id)
-        if waiting is None or future not in waiting:
-            return
-        waiting.remove(future)
-        if not waiting:
-            del self._waiting[task_id]

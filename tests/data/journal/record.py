@@ -14,7 +14,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -53,6 +55,15 @@ from harborage.state.storage import Storage, open_storage
 from harborage.testing.clock import FakeClock
 from harborage.testing.planners import Line, ScriptedPlanner
 from harborage.tools import SideEffect, ToolPolicy, tool
+
+
+@asynccontextmanager
+async def on_disk(clock: FakeClock) -> AsyncIterator[Storage]:
+    """A storage in a file, which keeps large values apart from the entries that name them."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with await open_storage(f"sqlite:{folder}/runs.db", clock=clock) as storage:
+            yield storage
+
 
 FOLDER = Path(__file__).resolve().parent
 ME = Identity("tenant", "user", "session")
@@ -216,7 +227,7 @@ SCENES = {
 async def record(scene: Scene) -> Recorded:
     """The scene's run, from beginning to end."""
     clock, stage = FakeClock(), Stage(scene)
-    async with await open_storage("memory:", clock=clock) as storage:
+    async with on_disk(clock) as storage:
         run_id = ""
         if scene.dies:
             async with stage.runtime(storage, clock) as rt:
@@ -262,7 +273,7 @@ LOOK = EffectTable({"look": Effect(run=_look)})
 async def record_histories() -> Recorded:
     """A run of `two_histories`."""
     clock = FakeClock()
-    async with await open_storage("memory:", clock=clock) as storage:
+    async with on_disk(clock) as storage:
         engine = StoredEngine(storage.store, Coordinator(clock=clock), clock=clock)
         crew = Crew(lambda name, error: None)
         crew.start(engine.serve(two_histories, LOOK), "worker")

@@ -1,47 +1,63 @@
 """What the task suites share: a registry on a bus that can be told to refuse, with everything that was told recorded.
 
-Part of the suite in `tasks`; a driver's author needs only `OpenRegistry`.
+Part of the suite in `tasks`. A `Place` is where the registries of one scenario keep their tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from harborage.errors import HarborageError
 from harborage.events import (
     BusConfig,
     Cursor,
+    DurableEventBus,
     Event,
     EventBus,
     EventType,
     Filter,
     MemoryEventBus,
     PatternRedactor,
+    RecordBus,
     Redactor,
+    RunBuffer,
     Subscription,
 )
 from harborage.identity import Identity, Quadruple
+from harborage.store.memory import MemoryStore
 from harborage.tasks import (
     GroupRequest,
-    RegistryParts,
+    InProcessTaskRegistry,
     SpawnRequest,
     TaskFailure,
     TaskGroup,
     TaskID,
     TaskKind,
-    TaskRegistry,
+    TaskLimits,
     TaskStatus,
 )
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
 
 if TYPE_CHECKING:
-    from harborage.state import StateStore
+    from harborage.store import Committed, NewEvent, Store
 
-__all__ = ["ME", "OTHERS", "SESSION", "Bench", "FaultyBus", "OpenRegistry", "PublishRefusedError", "open_bench"]
+__all__ = [
+    "ME",
+    "OTHERS",
+    "SESSION",
+    "Bench",
+    "FaultyBus",
+    "OpenPlace",
+    "Place",
+    "PublishRefusedError",
+    "in_memory",
+    "open_bench",
+]
 
-OpenRegistry: TypeAlias = Callable[[RegistryParts], Awaitable[TaskRegistry]]
+OpenStore: TypeAlias = Callable[[FakeClock], Awaitable["Store"]]
+OpenPlace: TypeAlias = Callable[[], Awaitable["Place"]]
 
 SESSION = Identity("tenant", "user", "session")
 ME = SESSION.with_run("")
@@ -51,6 +67,10 @@ OTHERS = (
     Identity("tenant", "user", "other"),
 )
 _ROOM_FOR_ALL = BusConfig(subscriber_buffer_size=100_000)
+
+
+def _memory_store(clock: FakeClock) -> MemoryStore:
+    return MemoryStore(clock=clock)
 
 
 class PublishRefusedError(HarborageError):
@@ -99,20 +119,76 @@ class FaultyBus(EventBus):
             raise PublishRefusedError(f"refused {event.type}")
 
 
-class Bench:
-    """A registry, the bus and the clock it was built on, and short words for what scenarios do all the time."""
+class FaultyRecordBus(FaultyBus, RecordBus):
+    """The same over a store of record: what it refuses is refused before the commit that would keep it."""
 
-    def __init__(self, registry: TaskRegistry, bus: FaultyBus, clock: FakeClock) -> None:
+    def __init__(self, bus: RecordBus) -> None:
+        super().__init__(bus)
+        self._records = bus
+
+    @property
+    def store(self) -> Store:
+        return self._records.store
+
+    def attach_run(self, who: Quadruple, buffer: RunBuffer) -> Callable[[], None]:
+        return self._records.attach_run(who, buffer)
+
+    def write(self, events: Iterable[tuple[Event, NewEvent]]) -> None:
+        self._records.write(events)
+
+    def prepare(self, event: Event) -> tuple[Event, NewEvent]:
+        self._check(event)
+        return self._records.prepare(event)
+
+    def deliver(self, events: Sequence[Event], committed: Committed) -> None:
+        self._records.deliver(events, committed)
+
+
+class Place(NamedTuple):
+    """Where the registries of a scenario keep their tasks; `is_recorded` when the events are kept there, too."""
+
+    open_store: OpenStore
+    is_recorded: bool = False
+
+    def bus(self, store: Store, clock: FakeClock) -> FaultyBus:
+        """A bus for one more process."""
+        if self.is_recorded:
+            return FaultyRecordBus(DurableEventBus(store, config=_ROOM_FOR_ALL, clock=clock))
+        return FaultyBus(MemoryEventBus(config=_ROOM_FOR_ALL, clock=clock))
+
+
+def in_memory(make: Callable[[FakeClock], MemoryStore] = _memory_store, *, is_recorded: bool = False) -> OpenPlace:
+    """Opens places in one store in memory each; `make` makes it."""
+
+    async def open_place() -> Place:
+        made: list[MemoryStore] = []
+
+        async def open_store(clock: FakeClock) -> Store:
+            if not made:
+                made.append(make(clock))
+            return made[0]
+
+        return Place(open_store, is_recorded)
+
+    return open_place
+
+
+class Bench:
+    """A registry, its store, its bus and its clock, and short words for what scenarios do all the time."""
+
+    def __init__(self, registry: InProcessTaskRegistry, store: Store, bus: FaultyBus, clock: FakeClock) -> None:
         self.registry = registry
+        self.store = store
         self.bus = bus
         self.clock = clock
         self.events = EventRecorder(bus)
 
     async def aclose(self) -> None:
-        """Close the registry, then the bus."""
+        """Close the registry, then the bus and the store."""
         await self.registry.aclose()
         self.events.cancel()
         await self.bus.aclose()
+        await self.store.aclose()
 
     @staticmethod
     def request(**fields: Any) -> SpawnRequest:
@@ -166,15 +242,16 @@ class Bench:
 
 
 async def open_bench(
-    open_registry: OpenRegistry,
+    place: Place,
     *,
     redactor: Redactor | None = None,
-    store: StateStore | None = None,
     clock: FakeClock | None = None,
+    limits: TaskLimits = TaskLimits(),  # noqa: B008 - a frozen value
 ) -> Bench:
     """A bench with a fresh registry; without a redactor of its own it gets the default one."""
     clock = FakeClock() if clock is None else clock
-    bus = FaultyBus(MemoryEventBus(config=_ROOM_FOR_ALL, clock=clock))
+    store = await place.open_store(clock)
+    bus = place.bus(store, clock)
     redactor = PatternRedactor() if redactor is None else redactor
-    parts = RegistryParts(bus=bus, redactor=redactor, store=store, clock=clock)
-    return Bench(await open_registry(parts), bus, clock)
+    registry = InProcessTaskRegistry(bus=bus, redactor=redactor, store=store, clock=clock, limits=limits)
+    return Bench(registry, store, bus, clock)

@@ -18,7 +18,6 @@ from harborage.events import (
 )
 from harborage.identity import Identity, IdentityRequiredError, bound
 from harborage.tasks import (
-    FollowUpPendingError,
     GroupCompletion,
     GroupInvalidTransitionError,
     GroupNotFoundError,
@@ -356,32 +355,54 @@ async def a_group_that_cannot_be_told_does_not_change(bench: Bench) -> None:
     expect_equal(watch.peek(), None, "the watch")
 
 
-async def an_end_that_breaks_off_is_finished_later(bench: Bench) -> None:
-    """When a group's end cannot be told to the end, the next change of the session finishes it, exactly once."""
-    group, (bad, *_) = await bench.group_of(3, fail_fast=True)
-    watch = await bench.registry.watch_group(SESSION, group.id)
-    bench.bus.refuse_after(2)
-    await expect_raises(FollowUpPendingError, bench.fail(bad, "boom"), "a fail-fast that breaks off")
-    expect_equal(watch.peek(), None, "the watch at the break")
+async def a_groups_end_that_cannot_be_told_is_told_later(bench: Bench) -> None:
+    """The last member has ended all the same; whoever watches or settles the group next ends it, once."""
+    for is_fail_fast in (False, True):
+        bench.events.clear()
+        group, (one, last) = await bench.group_of(2, fail_fast=is_fail_fast)
+        await bench.registry.seal_group(group.id, who=ME)
+        await bench.complete(one)
+        bench.bus.refuse(*ENDED)
+        await bench.complete(last, b"1")
+        expect_equal(await bench.status(last), COMPLETE, "the last member")
+        expect_equal(await bench.group_status(group.id), GroupStatus.SEALED, "the group that could not be ended")
+        bench.bus.accept()
+        completion = (await bench.registry.watch_group(SESSION, group.id)).peek()
+        expect(completion is not None and completion.final_status is GroupStatus.COMPLETED, "a watch ends the group")
+        await bench.registry.settle_group(group.id, who=SESSION)
+        expect_equal(bench.count(*ENDED), 1, "terminal events")
+
+
+async def a_failure_that_was_not_followed_up_still_ends_its_group(bench: Bench) -> None:
+    """The others go on where they could not be cancelled, and once they have ended the group is cancelled."""
+    group, (bad, other) = await bench.group_of(2, fail_fast=True)
+    bench.bus.refuse(EventType.TASK_CANCELLED)
+    await bench.fail(bad, "boom")
+    expect_equal((await bench.status(bad), await bench.status(other)), (FAILED, RUNNING), "the members")
     bench.bus.accept()
-    await bench.spawn()
-    completion = watch.peek()
-    statuses = [one.status for one in completion.members] if completion is not None else []
-    expect_equal(statuses, [FAILED, CANCELLED, CANCELLED], "the members")
-    expect_equal(bench.count(EventType.TASK_CANCELLED), 2, "task.cancelled events")
+    await bench.complete(other)
+    ended = await bench.group(id=group.id)
+    expect_equal((ended.status, ended.reason), (GroupStatus.CANCELLED, "fail-fast:boom"), "the group")
     expect_equal(bench.count(*ENDED), 1, "terminal events")
 
 
 async def a_cancel_that_breaks_off_is_finished_later(bench: Bench) -> None:
-    """When a group's cancellation breaks off between members it is finished by repeating it; nobody can join before."""
-    group, _ = await bench.group_of(2)
-    bench.bus.refuse_after(1)
-    broken = bench.registry.cancel_group(group.id, "stop", who=ME)
-    await expect_raises(FollowUpPendingError, broken, "a cancel that breaks off")
-    await expect_raises(PublishRefusedError, bench.spawn(group_id=group.id), "joining a group that is ending")
+    """Members are cancelled in one change; where the group's own end cannot be told, it is ended later, and nobody
+    joins it before."""
+    group, members = await bench.group_of(2)
+    bench.bus.refuse(*ENDED)
+    expect_equal(await bench.registry.cancel_group(group.id, "stop", who=ME), True, "the cancel")
+    expect_equal({await bench.status(task_id) for task_id in members}, {CANCELLED}, "the members")
+    expect_equal(await bench.group_status(group.id), GroupStatus.SEALED, "the group that is ending")
+    await expect_raises(GroupSealedError, bench.spawn(group_id=group.id), "joining a group that is ending")
+    sealing = bench.registry.seal_group(group.id, who=ME)
+    await expect_raises(GroupInvalidTransitionError, sealing, "sealing a group that is ending")
+    resolving = bench.registry.apply_group(group.id, "resolve", who=ME)
+    await expect_raises(GroupInvalidTransitionError, resolving, "resolving a group that is ending")
     bench.bus.accept()
-    expect_equal(await bench.registry.cancel_group(group.id, "stop", who=ME), False, "the cancel repeated")
-    expect_equal(await bench.group_status(group.id), GroupStatus.CANCELLED, "the group")
+    expect_equal(await bench.registry.cancel_group(group.id, "again", who=ME), False, "the cancel repeated")
+    ended = await bench.group(id=group.id)
+    expect_equal((ended.status, ended.reason), (GroupStatus.CANCELLED, "stop"), "the group")
     expect_equal((bench.count(EventType.TASK_CANCELLED), bench.count(*ENDED)), (2, 1), "events")
 
 
@@ -481,7 +502,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     waiting_for_a_group_wakes_everybody,
     retained_turns_wake_all_waiters,
     a_group_that_cannot_be_told_does_not_change,
-    an_end_that_breaks_off_is_finished_later,
+    a_groups_end_that_cannot_be_told_is_told_later,
+    a_failure_that_was_not_followed_up_still_ends_its_group,
     a_cancel_that_breaks_off_is_finished_later,
     patches_are_decided_once,
     patches_belong_to_their_session,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from harborage.events import EventType
-from harborage.identity import Identity
-from harborage.state import StateStore
+from harborage.identity import Identity, Quadruple
+from harborage.store import EventQuery
 from harborage.tasks import (
     GroupInvalidTransitionError,
     GroupNotFoundError,
@@ -22,51 +22,60 @@ from harborage.tasks import (
     IdempotencyConflictError,
     InvalidTransitionError,
     NotFoundError,
-    Task,
     TaskFilter,
     TaskStatus,
 )
 from harborage.testing.clock import FakeClock, settle
-from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
-from tests.kit.conformance.task_bench import ME, OTHERS, SESSION, Bench, OpenRegistry, open_bench
+from harborage.testing.conformance.checks import ConformanceError, expect, expect_equal, expect_raises
+from tests.kit.conformance.task_bench import ME, OTHERS, SESSION, Bench, Place, open_bench
 
-__all__ = ["SCENARIOS", "OpenStore", "StoredBench", "open_stored_bench"]
+__all__ = ["SCENARIOS", "StoredBench"]
 
-OpenStore: TypeAlias = Callable[[], Awaitable[StateStore]]
-RECHECK_S = 60.0
-"""Within this time of the clock whoever waits must have learned of what another process did."""
-
-PATIENCE_S = 10.0
-"""How long a real store may take."""
+PATIENCE = 1_000
+"""How often a process looks for what others did before it is said to miss it."""
 
 ENDS = (EventType.TASK_COMPLETED, EventType.TASK_FAILED, EventType.TASK_CANCELLED)
 
 
 class StoredBench:
-    """A store, and the processes that were started over it."""
+    """A place, and the processes that were started over it."""
 
-    def __init__(self, open_registry: OpenRegistry, store: StateStore) -> None:
-        self._open_registry = open_registry
-        self.store = store
+    def __init__(self, place: Place) -> None:
+        self._place = place
         self.clock = FakeClock()
         self._started: list[Bench] = []
 
-    async def start(self) -> Bench:
-        """Another process over the store."""
-        bench = await open_bench(self._open_registry, store=self.store, clock=self.clock)
+    async def start(self, **options: Any) -> Bench:
+        """Another process over the place."""
+        bench = await open_bench(self._place, clock=self.clock, **options)
         self._started.append(bench)
         return bench
 
+    async def told(self, *types: EventType) -> int:
+        """How many events of these types all processes told together."""
+        if not self._place.is_recorded:
+            return sum(bench.count(*types) for bench in self._started)
+        await settle()
+        kept = await self._started[0].store.events(EventQuery(types=tuple(types), limit=1_000))
+        return len(kept)
+
+    async def until(self, has_come: Callable[[], bool], what: str) -> None:
+        """Let every process notice what the others did, again and again, until it `has_come`."""
+        for _ in range(PATIENCE):
+            for bench in self._started:
+                await bench.store.look("worker")
+            await settle()
+            if has_come():
+                return
+            await asyncio.sleep(0)
+        raise ConformanceError(f"nobody noticed: {what}")
+
     async def aclose(self) -> None:
-        """End every process, then the store."""
+        """End every process."""
+        for bench in self._started:
+            await bench.registry.aclose()
         for bench in self._started:
             await bench.aclose()
-        await self.store.aclose()
-
-
-async def open_stored_bench(open_registry: OpenRegistry, open_store: OpenStore) -> StoredBench:
-    """A bench over a fresh, empty store."""
-    return StoredBench(open_registry, await open_store())
 
 
 Scenario: TypeAlias = Callable[[StoredBench], Awaitable[None]]
@@ -124,7 +133,7 @@ async def a_task_goes_on_where_it_was(bench: StoredBench) -> None:
     for process in (second, third, last):
         await expect_raises(InvalidTransitionError, process.registry.mark_running(task_id, who=ME), "after the end")
         expect_equal(await process.registry.cancel(task_id, who=ME), False, "a cancellation after the end")
-    expect_equal(last.count(*ENDS), 1, "last events")
+    expect_equal(await bench.told(*ENDS), 1, "last events")
 
 
 async def a_key_stands_for_its_request_for_ever(bench: StoredBench) -> None:
@@ -136,7 +145,7 @@ async def a_key_stands_for_its_request_for_ever(bench: StoredBench) -> None:
     expect_equal((handle.id, handle.reused), (task_id, True), "the handle")
     other = second.registry.spawn(second.request(idempotency_key="k", query="other"))
     await expect_raises(IdempotencyConflictError, other, "another request")
-    expect_equal(second.count(EventType.TASK_SPAWNED), 0, "spawns that were told")
+    expect_equal(await bench.told(EventType.TASK_SPAWNED), 1, "spawns that were told")
 
 
 async def one_key_is_one_task_for_all_processes(bench: StoredBench) -> None:
@@ -147,7 +156,7 @@ async def one_key_is_one_task_for_all_processes(bench: StoredBench) -> None:
     )
     expect_equal(len({handle.id for handle in handles}), 1, "tasks")
     expect_equal(sum(not handle.reused for handle in handles), 1, "handles of a new task")
-    expect_equal(sum(one.count(EventType.TASK_SPAWNED) for one in processes), 1, "spawns that were told")
+    expect_equal(await bench.told(EventType.TASK_SPAWNED), 1, "spawns that were told")
     expect_equal(len(await processes[0].registry.list(SESSION)), 1, "listed tasks")
 
 
@@ -167,8 +176,7 @@ async def a_group_goes_through_processes(bench: StoredBench) -> None:
     await second.complete(a, b"1")
     last = await bench.start()
     await last.fail(b, "boom")
-    ended = [process.count(EventType.TASK_GROUP_RESOLVED) for process in (first, second, third, last)]
-    expect_equal(ended, [0, 0, 0, 1], "ends that were told")
+    expect_equal(await bench.told(EventType.TASK_GROUP_RESOLVED), 1, "ends that were told")
     for process in (first, last, await bench.start()):
         completion = (await process.registry.watch_group(SESSION, group.id)).peek()
         expect(completion is not None, "an ended group has its completion")
@@ -223,22 +231,27 @@ async def processes_see_what_others_did(bench: StoredBench) -> None:
 
 
 async def whoever_waits_learns_what_another_process_ended(bench: StoredBench) -> None:
-    """A waiter for a task, a watch on a group and a listener, within a minute of the clock."""
+    """A waiter for a task, a watch on a group and a waiter for the turn, as soon as their process takes a look.
+
+    Whoever listens for ends hears of those of the own process alone.
+    """
     first, second = await bench.start(), await bench.start()
-    group, (task_id,) = await first.group_of(1)
+    group, (task_id,) = await first.group_of(1, retain_turn=True)
     await first.registry.seal_group(group.id, who=ME)
-    heard: list[Task] = []
+    heard: list[Quadruple] = []
     first.registry.on_ended(heard.append)
     watch = await first.registry.watch_group(SESSION, group.id)
-    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as waiters:
+    turn = first.registry.register_retain_turn_waiter(SESSION)
+    async with asyncio.TaskGroup() as waiters:
         waiting = waiters.create_task(first.registry.wait_ended(task_id, who=ME))
         await settle()
         await second.complete(task_id, b"3")
-        await bench.clock.run_for(RECHECK_S)
-        completion = await watch.completion()
+        await bench.until(lambda: waiting.done() and watch.is_closed and turn.is_closed, "the ends")
+    completion = watch.peek()
     expect_equal(waiting.result().result, b"3", "what the waiter got")
+    expect_equal(turn.peek(), group.id, "what ended the wait for the turn")
     expect(completion is not None and completion.final_status is GroupStatus.COMPLETED, "the watch has the completion")
-    expect_equal([task.id for task in heard], [task_id], "what the listener heard")
+    expect_equal(heard, [], "what the listener heard")
 
 
 async def of_two_ends_one_counts(bench: StoredBench) -> None:
@@ -246,13 +259,13 @@ async def of_two_ends_one_counts(bench: StoredBench) -> None:
     first, second = await bench.start(), await bench.start()
     for _ in range(10):
         task_id = await first.running()
-        before = sum(process.count(*ENDS) for process in (first, second))
+        before = await bench.told(*ENDS)
         await asyncio.gather(
             first.registry.cancel(task_id, who=ME),
             second.registry.mark_complete(task_id, b"1", who=ME),
             return_exceptions=True,
         )
-        expect_equal(sum(process.count(*ENDS) for process in (first, second)), before + 1, "ends that were told")
+        expect_equal(await bench.told(*ENDS), before + 1, "ends that were told")
         statuses = {await process.status(task_id) for process in (first, second, await bench.start())}
         expect_equal(len(statuses), 1, "statuses that are seen")
 
@@ -265,8 +278,7 @@ async def a_group_ends_once_whoever_ends_its_members(bench: StoredBench) -> None
         await first.registry.seal_group(group.id, who=ME)
         await asyncio.gather(first.complete(a), second.complete(b))
         expect_equal(await second.group_status(group.id), GroupStatus.COMPLETED, "the group")
-    told = sum(process.count(EventType.TASK_GROUP_RESOLVED) for process in (first, second))
-    expect_equal(told, 10, "ends that were told")
+    expect_equal(await bench.told(EventType.TASK_GROUP_RESOLVED), 10, "ends that were told")
 
 
 async def a_group_id_stays_its_sessions(bench: StoredBench) -> None:
@@ -303,10 +315,10 @@ async def an_acknowledgement_is_kept(bench: StoredBench) -> None:
     second = await bench.start()
     expect_equal(await second.registry.acknowledge_background(SESSION, [*ids, "none"]), 2, "acknowledged")
     expect_equal(await first.registry.acknowledge_background(SESSION, ids), 0, "acknowledged again")
-    expect_equal(second.count(EventType.TASK_BACKGROUND_ACKNOWLEDGED), 2, "told")
+    expect_equal(await bench.told(EventType.TASK_BACKGROUND_ACKNOWLEDGED), 2, "told")
 
 
-async def tool_calls_are_kept_at_close(bench: StoredBench) -> None:
+async def tool_calls_are_kept(bench: StoredBench) -> None:
     """A process that ends well loses no count; the next one goes on counting."""
     first = await bench.start()
     task_id = await first.running()
@@ -350,6 +362,6 @@ SCENARIOS: tuple[Scenario, ...] = (
     a_group_id_stays_its_sessions,
     a_patch_is_decided_once,
     an_acknowledgement_is_kept,
-    tool_calls_are_kept_at_close,
+    tool_calls_are_kept,
     owners_never_meet,
 )

@@ -1,10 +1,6 @@
-"""What every task registry must do. Hand in a function that opens an empty registry on the parts it is given:
-
-    await run_conformance(open_registry)
-
-or one test a scenario: `@pytest.mark.parametrize("scenario", SCENARIOS)` and `await check(scenario, open_registry)`. A
-registry that keeps its tasks in a store runs `STORED_SCENARIOS` as well, over each store it is to work with:
-`await check_stored(scenario, open_registry, open_store)`.
+"""What every task registry must do, wherever it keeps its tasks. Hand in a function that opens an empty place;
+one test a scenario: `@pytest.mark.parametrize("scenario", SCENARIOS)` and `await check(scenario, open_place)`.
+`STORED_SCENARIOS` are those of several registries over one place: `await check_stored(scenario, open_place)`.
 """
 
 from __future__ import annotations
@@ -13,22 +9,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeAlias
 
-from harborage.testing.conformance.checks import check_scenario, run_scenarios
-from tests.kit.conformance import task_groups, task_lifecycle, task_restarts, task_spawning, task_waits
-from tests.kit.conformance.task_bench import Bench, OpenRegistry, open_bench
-from tests.kit.conformance.task_restarts import OpenStore, StoredBench, open_stored_bench
+from harborage.testing.conformance.checks import check_scenario
+from tests.kit.conformance import task_groups, task_lifecycle, task_races, task_restarts, task_spawning, task_waits
+from tests.kit.conformance.task_bench import Bench, OpenPlace, open_bench
+from tests.kit.conformance.task_restarts import StoredBench
 
-__all__ = [
-    "SCENARIOS",
-    "STORED_SCENARIOS",
-    "OpenRegistry",
-    "OpenStore",
-    "Scenario",
-    "StoredScenario",
-    "check",
-    "check_stored",
-    "run_conformance",
-]
+__all__ = ["SCENARIOS", "STORED_SCENARIOS", "OpenPlace", "Scenario", "StoredScenario", "check", "check_stored"]
 
 Scenario: TypeAlias = Callable[[Bench], Awaitable[None]]
 StoredScenario: TypeAlias = Callable[[StoredBench], Awaitable[None]]
@@ -39,31 +25,34 @@ SCENARIOS: tuple[Scenario, ...] = (
     *task_groups.SCENARIOS,
     *task_waits.SCENARIOS,
 )
-STORED_SCENARIOS: tuple[StoredScenario, ...] = (*task_restarts.SCENARIOS, *task_waits.STORED_SCENARIOS)
+STORED_SCENARIOS: tuple[StoredScenario, ...] = (
+    *task_restarts.SCENARIOS,
+    *task_races.SCENARIOS,
+    *task_waits.STORED_SCENARIOS,
+)
 
 
-async def check(scenario: Scenario, open_registry: OpenRegistry) -> None:
-    """Run one scenario against a fresh registry.
-
-    Raises:
-        ConformanceError: the registry breaks a promise.
-    """
-    await check_scenario(scenario, partial(open_bench, open_registry))
-
-
-async def check_stored(scenario: StoredScenario, open_registry: OpenRegistry, open_store: OpenStore) -> None:
-    """Run one scenario of several processes over a fresh store.
+async def check(scenario: Scenario, open_place: OpenPlace) -> None:
+    """Run one scenario against a registry over a fresh place.
 
     Raises:
         ConformanceError: the registry breaks a promise.
     """
-    await check_scenario(scenario, partial(open_stored_bench, open_registry, open_store))
+    await check_scenario(scenario, partial(_bench, open_place))
 
 
-async def run_conformance(open_registry: OpenRegistry) -> None:
-    """Run every scenario, each against a fresh, empty registry.
+async def check_stored(scenario: StoredScenario, open_place: OpenPlace) -> None:
+    """Run one scenario of several processes over a fresh place.
 
     Raises:
-        ExceptionGroup: the broken promises, one error a scenario.
+        ConformanceError: the registry breaks a promise.
     """
-    await run_scenarios(SCENARIOS, partial(open_bench, open_registry))
+    await check_scenario(scenario, partial(_stored_bench, open_place))
+
+
+async def _bench(open_place: OpenPlace) -> Bench:
+    return await open_bench(await open_place())
+
+
+async def _stored_bench(open_place: OpenPlace) -> StoredBench:
+    return StoredBench(await open_place())

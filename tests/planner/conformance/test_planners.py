@@ -1,4 +1,4 @@
-"""The pack against planners that conform, on a real bus, task registry and record store."""
+"""The pack against planners that conform, on a real bus and task registry."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ from harborage.planner.deterministic import (
     SpawnAndAwaitStep,
 )
 from harborage.planner.finish import FinishPlanner
-from harborage.state import MemoryStateStore
 from harborage.tasks import InProcessTaskRegistry
 from harborage.testing.planners import ScriptedPlanner
 
@@ -46,7 +45,7 @@ pytestmark = pytest.mark.anyio
 
 
 class RealParts:
-    """A registry on a bus and a record store, and what closes those two."""
+    """A registry on a bus, and what closes that."""
 
     def __init__(self):
         self.opened = 0
@@ -55,15 +54,14 @@ class RealParts:
     async def open_registry(self):
         """A registry, on parts of its own."""
         self.opened += 1
-        self.bus, self.store = MemoryEventBus(), MemoryStateStore()
-        return InProcessTaskRegistry(bus=self.bus, store=self.store)
+        self.bus = MemoryEventBus()
+        return InProcessTaskRegistry(bus=self.bus)
 
     async def cleanup(self):
         """Close what the registry stands on, if there is any."""
         self.closed += 1
         if self.opened:
             await self.bus.aclose()
-            await self.store.aclose()
 
 
 class Parallel:

@@ -9,21 +9,18 @@ import pytest
 from harborage.events import BusConfig, MemoryEventBus
 from harborage.identity import Quadruple
 from harborage.planner import RunContext, Trajectory
-from harborage.state import MemoryStateStore
 from harborage.tasks import InProcessTaskRegistry
 from harborage.testing.clock import FakeClock
 
 
 @pytest.fixture
 async def registry() -> AsyncIterator[InProcessTaskRegistry]:
-    """A registry on a real bus and a real record store."""
+    """A registry on a real bus."""
     clock = FakeClock()
     bus = MemoryEventBus(config=BusConfig(subscriber_buffer_size=10_000), clock=clock)
-    store = MemoryStateStore()
-    tasks = InProcessTaskRegistry(bus=bus, store=store, clock=clock)
+    tasks = InProcessTaskRegistry(bus=bus, clock=clock)
     yield tasks
     await tasks.aclose()
-    await store.aclose()
     await bus.aclose()
 
 

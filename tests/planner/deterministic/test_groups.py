@@ -45,6 +45,8 @@ from harborage.tasks import (
     TaskKind,
     TaskStatus,
 )
+from harborage.testing.clock import settle
+from tests.kit.conformance.task_stores import RemoteStore
 
 pytestmark = pytest.mark.anyio
 
@@ -338,11 +340,13 @@ async def test_a_failing_builder_is_asked_again(registry, runs):
     assert isinstance(await planner.next(runs()), SpawnTask)
 
 
-async def test_a_cancelled_call_leaves_the_step_usable(registry, runs):
+@pytest.mark.parametrize("turns", range(1, 4))
+async def test_a_cancelled_call_leaves_the_step_usable(turns, runs):
     """A caller that is cancelled while it spawns blocks nobody; the next call takes the step up again."""
+    registry = InProcessTaskRegistry(bus=MemoryEventBus(), store=RemoteStore(3))
     planner = tree(registry, spawning())
     call = asyncio.create_task(planner.next(runs()))
-    await asyncio.sleep(0)
+    await settle(turns)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from harborage import codec
 from harborage.identity import Identity
-from harborage.planner import Finish, FinishReason, PauseReason, RequestPause, RunContext
-from harborage.runtime.agent.background import end_children
+from harborage.planner import Finish, FinishReason, PauseReason, RequestPause
 from harborage.runtime.durable import RunFailedError
 from harborage.runtime.pauses import PauseFilter, PauseState
-from harborage.state.errors import DatabaseLockedError
-from harborage.tasks import FollowUpPendingError, TaskStatus
+from harborage.tasks import TaskStatus
 from harborage.testing.clock import settle
 from tests.kit.tables import each_row
 
@@ -93,30 +89,3 @@ async def test_nothing_is_asked_of_a_run_that_is_over(runtimes: Runtimes) -> Non
     await settle()
     rows = (await bench.rt.pauses.list(PauseFilter(states=tuple(PauseState)), who=ME)).rows
     assert [pause.state for pause in rows] == [PauseState.RESUMED]
-
-
-class Owing:
-    """Tasks of which one child cannot be cancelled whole now."""
-
-    def __init__(self, why: Exception) -> None:
-        self.why = why
-
-    async def list(self, session: Identity, filter: Any) -> list[Any]:
-        return [SimpleNamespace(id="child", status=TaskStatus.RUNNING, retains_turn=False)]
-
-    async def get(self, task_id: str, *, who: Any) -> Any:
-        return SimpleNamespace(status=TaskStatus.RUNNING)
-
-    async def cancel_children(self, parent: str, reason: str, *, only: Any, who: Any) -> int:
-        raise FollowUpPendingError(1) from self.why
-
-
-async def test_a_child_that_cannot_be_cancelled_whole_does_not_end_its_parent_otherwise() -> None:
-    """A database that refuses is tried again with the step; what is owed for another reason is carried out later."""
-    tasks = Owing(ValueError("odd"))
-    services: Any = SimpleNamespace(tasks=tasks, logger=logging.getLogger(__name__))
-    live: Any = SimpleNamespace(base=RunContext(quadruple=ME.with_run("r")), named_groups=[], has_children=True)
-    assert await end_children(services, live, None) == []
-    services.tasks = Owing(DatabaseLockedError("db", "busy"))
-    with pytest.raises(DatabaseLockedError):
-        await end_children(services, live, None)

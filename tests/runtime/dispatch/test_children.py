@@ -11,7 +11,7 @@ from harborage.identity import Quadruple
 from harborage.planner import AwaitTask, RunContext, SpawnSpec, SpawnTask
 from harborage.runtime.dispatch import CatalogToolExecutor
 from harborage.runtime.dispatch.children import SEAL_AFTER, spawn_task
-from harborage.state import MemoryStateStore
+from harborage.store.memory import MemoryStore
 from harborage.tasks import (
     GroupRequest,
     GroupSealedError,
@@ -58,7 +58,7 @@ async def test_a_spawn_repeated_after_a_crash_seals_the_group_that_was_left_open
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The process died between the spawn and the sealing; in the next one the group still ends with its only member."""
-    store = MemoryStateStore()
+    store = MemoryStore()
     who = Quadruple("t", "u", "s", "r")
     spawn = SpawnTask(spec=SpawnSpec(query="q"))
     first = InProcessTaskRegistry(bus=MemoryEventBus(), store=store)

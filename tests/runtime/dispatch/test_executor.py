@@ -352,12 +352,10 @@ async def test_a_retained_turn_gives_the_childs_outcome(
     executor: CatalogToolExecutor, tasks: InProcessTaskRegistry
 ) -> None:
     """Once it has ended."""
-    spawned: asyncio.Queue[str] = asyncio.Queue()
-    tasks.on_spawned(lambda task: spawned.put_nowait(task.id))
     waiting = asyncio.create_task(executor.execute_decision(rc(), SpawnTask(spec=SpawnSpec(retain_turn=True))))
-    child = await spawned.get()
     await settle()
     assert not waiting.done()
+    [child] = [one.id for one in await tasks.list(WHO.identity)]
     await tasks.mark_running(child, who=WHO)
     await tasks.mark_complete(child, b'{"answer":1}', who=WHO)
     observed, _ = await waiting

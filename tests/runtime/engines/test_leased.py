@@ -59,7 +59,7 @@ async def test_what_was_taken_without_an_entry_is_there_for_the_next_worker() ->
     store.is_refusing = True
     with pytest.raises(RecordRefusedError):
         await ledger.append("r", [b"arrived"])
-    await ledger.release(Change(release=True, is_ready=True), late=0)
+    await ledger.release(Change(release=True, is_ready=True))
     (again,) = await store.claim("two")
     assert [control.event_id for control in again.controls] == ["event"]
 

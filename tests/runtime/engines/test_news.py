@@ -71,7 +71,7 @@ class Bench:
         self.store, self.clock, self.lease = store, clock, lease
         self.bus = DurableEventBus(store, clock=clock)
         self.reader: Subscription = self.bus.subscribe(Filter.of(ME.identity))
-        self.run = Carried(request=RunRequest(who=ME, goal="g"), inbox=None, lease=lease, position=1)
+        self.run = Carried(request=RunRequest(who=ME, goal="g"), lease=lease, position=1)
         self.ledger = Ledger(store, self.run, crew, self.bus)
         self.is_long = True
         self.crew = crew
@@ -166,7 +166,7 @@ async def test_what_a_short_step_publishes_is_kept_with_its_outcome(bench: Bench
     bench.tell("b")
     await bench.outbox.flush()
     assert (bench.store.commits, bench.seen()) == ([(1, 1)], ["a"])
-    await bench.ledger.release(READY, late=0)
+    await bench.ledger.release(READY)
     bench.ledger.close()
     await settle()
     assert await bench.store.told() == ["a"]
@@ -195,7 +195,7 @@ async def test_a_refused_entry_takes_its_events_along(bench: Bench) -> None:
     with pytest.raises(RecordRefusedError):
         await bench.outbox.flush()
     bench.store.refuses = False
-    await bench.ledger.release(READY, late=0)
+    await bench.ledger.release(READY)
     bench.ledger.close()
     await settle()
     assert (await bench.store.told(), bench.seen()) == ([], [])
@@ -207,7 +207,7 @@ async def test_what_was_refused_by_itself_is_kept_later(bench: Bench) -> None:
     bench.store.refuses = True
     await bench.clock.run_for(2 * SOON_S)
     bench.store.refuses = False
-    await bench.ledger.release(READY, late=0)
+    await bench.ledger.release(READY)
     assert (await bench.store.told(), bench.seen()) == (["a"], ["a"])
 
 
@@ -240,7 +240,7 @@ async def test_what_is_kept_by_itself_is_not_cut_short(bench: Bench) -> None:
     cut.cancel()
     await asyncio.wait([cut])
     bench.store.is_silent = False
-    giving = asyncio.create_task(bench.ledger.release(READY, late=0))
+    giving = asyncio.create_task(bench.ledger.release(READY))
     await settle()
     assert not giving.done()
     giving.cancel()
@@ -263,7 +263,7 @@ async def test_what_others_publish_about_a_run_waits_for_nothing(bench: Bench) -
 async def test_the_end_of_a_run_takes_what_is_left(bench: Bench) -> None:
     """And what is published after it is kept by itself."""
     bench.tell("a")
-    await bench.ledger.end(b'{"entry":"patched","at":"2026-01-01T00:00:00Z"}', Status.COMPLETE, "", None)
+    await bench.ledger.end(b'{"entry":"patched","at":"2026-01-01T00:00:00Z"}', Change(status=Status.COMPLETE), None)
     assert bench.store.commits == [(1, 1)]
     bench.tell("b")
     await settle()
@@ -273,7 +273,7 @@ async def test_the_end_of_a_run_takes_what_is_left(bench: Bench) -> None:
 async def test_a_bus_over_another_store_keeps_its_own(clock: FakeClock) -> None:
     """What is in two places cannot be kept together."""
     bus, crew = DurableEventBus(MemoryStore(), clock=clock), Crew(lambda name, error: None)
-    run = Carried(request=RunRequest(who=ME, goal="g"), inbox=None, lease=Lease("r", "w", 1))
+    run = Carried(request=RunRequest(who=ME, goal="g"), lease=Lease("r", "w", 1))
     ledger = Ledger(MemoryStore(), run, crew, bus)
     with ledger.opened():
         assert ledger.news is None

@@ -1,4 +1,4 @@
-"""What waits and what is told, over Postgres: tasks, events and pauses of several processes."""
+"""What waits and what is told, over Postgres: events and pauses of several processes."""
 
 from __future__ import annotations
 
@@ -11,28 +11,8 @@ import pytest
 from harborage.events import DurableEventBus, EventBus
 from harborage.identity import Quadruple
 from harborage.runtime.pauses import AlreadyResumedError, Coordinator, Pause, PauseDecision, PauseReason, PauseRequest
-from harborage.state import StateStore
-from harborage.tasks import RegistryParts, TaskRegistry, TasksConfig, open_tasks
 from harborage.testing.conformance import events
 from harborage.testing.conformance.event_bench import BusParts, OpenBus
-from tests.kit.conformance import tasks
-
-
-async def open_inprocess(parts: RegistryParts) -> TaskRegistry:
-    """A registry through the driver table."""
-    return await open_tasks(TasksConfig(), parts)
-
-
-@pytest.mark.parametrize("scenario", tasks.STORED_SCENARIOS, ids=lambda scenario: scenario.__name__)
-async def test_tasks_keep_the_contract(scenario: tasks.StoredScenario, new_place: Callable[[], Any]) -> None:
-    """Every scenario of several processes holds."""
-    async with new_place() as place:
-
-        async def open_store() -> StateStore:
-            store: StateStore = (await place.open()).state
-            return store
-
-        await tasks.check_stored(scenario, open_inprocess, open_store)
 
 
 @pytest.mark.parametrize("scenario", events.DURABLE_SCENARIOS, ids=lambda scenario: scenario.__name__)

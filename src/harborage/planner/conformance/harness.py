@@ -20,7 +20,7 @@ from harborage.planner.context import Planner, RunContext
 from harborage.planner.enums import WakeMode
 from harborage.planner.errors import PlannerError
 from harborage.planner.trajectory import Trajectory
-from harborage.tasks import RegistryParts, TaskRegistry, TasksConfig, open_tasks
+from harborage.tasks import InProcessTaskRegistry, TaskRegistry
 
 __all__ = [
     "DETERMINISTIC_CAPABILITIES",
@@ -277,7 +277,7 @@ class Bench:
     async def _open_own_registry(self) -> TaskRegistry:
         bus = BUS_DRIVERS.factory("inmem")()
         self._closing.push_async_callback(bus.aclose)
-        return await open_tasks(TasksConfig(), RegistryParts(bus=bus))
+        return InProcessTaskRegistry(bus=bus)
 
     async def _clean_up(self) -> None:
         assert self.harness.cleanup is not None

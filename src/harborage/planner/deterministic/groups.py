@@ -37,7 +37,6 @@ from harborage.tasks import (
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
-    from harborage.tasks import Task
 
 __all__ = [
     "DEFAULT_STEP_ID",
@@ -78,7 +77,7 @@ class RunStates(Generic[S]):
         found = self._runs.get(who)
         if found is None:
             if self._unsubscribe is None:
-                self._unsubscribe = self._registry.on_ended(self._on_ended)
+                self._unsubscribe = self._registry.on_ended(self.forget)
             found = self._runs[who] = self._new()
         return found
 
@@ -89,9 +88,6 @@ class RunStates(Generic[S]):
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
-
-    def _on_ended(self, task: Task) -> None:
-        self.forget(task.identity.identity.with_run(task.id))
 
 
 DEFAULT_STEP_ID = "<spawn-and-await>"

@@ -7,15 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from harborage.concurrency import together
-from harborage.errors import error_reason
-from harborage.events import BusStalledError
 from harborage.planner import BackgroundMemberOutcome, BackgroundResult, FinishReason
 from harborage.runtime.dispatch.children import find_group, group_ended, seal_own
 from harborage.runtime.dispatch.executor import CatalogToolExecutor
 from harborage.runtime.dispatch.heavy import Projection, heavy_answer, project
-from harborage.state.errors import DatabaseError
 from harborage.tasks import (
-    FollowUpPendingError,
     GroupCompletion,
     MemberOutcome,
     NotFoundError,
@@ -24,7 +20,6 @@ from harborage.tasks import (
     TaskFilter,
     TaskID,
     TaskRegistry,
-    TaskStatus,
     TaskSummary,
 )
 
@@ -33,7 +28,7 @@ if TYPE_CHECKING:
     from harborage.runtime.agent.live import LiveRun
     from harborage.runtime.agent.services import AgentServices
 
-__all__ = ["Project", "background_result", "end_children", "follow", "follow_spawned", "pending", "registry_of"]
+__all__ = ["Project", "background_result", "end_children", "follow", "follow_spawned", "registry_of"]
 
 Project = Callable[[str, Any], Awaitable[Projection]]
 """Makes of a named result what a planner may see of it."""
@@ -78,7 +73,7 @@ async def end_children(services: AgentServices, live: LiveRun, reason: FinishRea
     """What becomes of the children of a run that ends for `reason`, None for a failure; returns those that go on.
 
     A cancelled or failed run takes all of them along, any other those that its turn waited for. The groups that it
-    opened take no further members.
+    opened take no further members. Where its task was cancelled, its policy has decided about those below it.
 
     Raises:
         DatabaseError, BusStalledError: it is to be tried again with the step.
@@ -87,7 +82,7 @@ async def end_children(services: AgentServices, live: LiveRun, reason: FinishRea
     takes_all = reason is None or reason is FinishReason.CANCELLED
     if tasks is None or not (takes_all or live.has_children):
         return []
-    if takes_all and await _was_taken_along(tasks, who):
+    if takes_all and live.state is not None and live.state.task_cancelled is not None and await _isolates(tasks, who):
         return []
     for name in live.named_groups:
         group = await find_group(tasks, who, name)
@@ -96,22 +91,8 @@ async def end_children(services: AgentServices, live: LiveRun, reason: FinishRea
     living = [child for child in await tasks.list(who.identity, TaskFilter(parent=who.run_id)) if _lives(child)]
     only = [child.id for child in living if takes_all or child.retains_turn]
     if only:
-        try:
-            await tasks.cancel_children(who.run_id, f"parent {who.run_id} ended", only=only, who=who)
-        except FollowUpPendingError as error:
-            pending(services, who, error)
+        await tasks.cancel_children(who.run_id, f"parent {who.run_id} ended", only=only, who=who)
     return [] if takes_all else [child.id for child in living if not child.retains_turn]
-
-
-def pending(services: AgentServices, who: Quadruple, error: FollowUpPendingError) -> None:
-    """The task has changed; what follows from that is carried out once whoever refused it serves again.
-
-    Raises:
-        DatabaseError, BusStalledError: it is to be tried again with the step.
-    """
-    if isinstance(error.__cause__, DatabaseError | BusStalledError):
-        raise error.__cause__
-    services.logger.warning("run %s: %s", who.run_id, error_reason(error))
 
 
 async def _report_back(services: AgentServices, tasks: TaskRegistry, live: LiveRun, name: str) -> None:
@@ -180,10 +161,9 @@ def _lives(task: TaskSummary) -> bool:
     return not task.status.is_terminal
 
 
-async def _was_taken_along(tasks: TaskRegistry, who: Quadruple) -> bool:
-    """Whether the run ends because its task was cancelled, in one change with all below it."""
+async def _isolates(tasks: TaskRegistry, who: Quadruple) -> bool:
+    """Whether the tasks below the run's own are left alone when that is cancelled."""
     try:
-        task = await tasks.get(who.run_id, who=who)
+        return (await tasks.get(who.run_id, who=who)).propagate_on_cancel is Propagate.ISOLATE
     except NotFoundError:
         return False
-    return task.status is TaskStatus.CANCELLED and task.propagate_on_cancel is Propagate.CASCADE

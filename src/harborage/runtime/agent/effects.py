@@ -25,20 +25,26 @@ from harborage.planner import (
     Trajectory,
     decision_kind,
 )
-from harborage.planner.spawning import own_group_id
-from harborage.runtime.agent.background import follow, follow_spawned, registry_of
+from harborage.runtime.agent.background import follow_spawned
 from harborage.runtime.agent.doubts import Doubts
-from harborage.runtime.agent.ending import TASK_ERROR_FETCH, begin, end, fail, fail_task, withdraw, withdraw_unanswered
+from harborage.runtime.agent.ending import (
+    TASK_ERROR_FETCH,
+    announce_failure,
+    begin,
+    failure_of,
+    withdraw,
+    withdraw_unanswered,
+)
 from harborage.runtime.agent.hard_cancel import HardCancel
 from harborage.runtime.agent.metering import call_keys, metered
 from harborage.runtime.agent.planning import plan, recall
 from harborage.runtime.agent.providing import context_effects
-from harborage.runtime.agent.rehearsal import NO_TASKS, withheld
+from harborage.runtime.agent.rehearsal import withheld
 from harborage.runtime.agent.steering import bridge, open_pause, steer
+from harborage.runtime.agent.task_effects import TaskEffects
 from harborage.runtime.approval import ApprovalCancelledError, ApprovalRequest
 from harborage.runtime.approvals import NO_GATE
 from harborage.runtime.dispatch import CatalogToolExecutor, ParallelDispatchError, ToolInvokeError
-from harborage.runtime.dispatch.children import AWAITED, SPAWNED
 from harborage.runtime.dispatch.dispatch import Approval, Dispatched, not_done
 from harborage.runtime.dispatch.executor import catalog_executor
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome, failed, stray
@@ -47,7 +53,7 @@ from harborage.runtime.steering.controls import ControlEvent, ControlType
 from harborage.runtime.steering.payload import validate_payload
 from harborage.runtime.steering.state import OpenPause, Planned, Steered, SteerRequest
 from harborage.state.errors import DatabaseError
-from harborage.tasks import NotFoundError, TaskFailure
+from harborage.tasks import TaskFailure
 from harborage.tools import OnUnknown, ToolInvalidArgsError
 
 if TYPE_CHECKING:
@@ -84,10 +90,14 @@ class AgentEffects:
         """The live side of a run that is admitted."""
         return self._live[run_id]
 
-    async def give_up(self, who: Quadruple, error: Exception) -> None:
-        """Say of a run that could not be given what it works with that it failed."""
-        if await begin(self._services, who):
-            await fail_task(self._services, who, TaskFailure(TASK_ERROR_FETCH, error_reason(error)))
+    def give_up(self, who: Quadruple, error: Exception) -> None:
+        """Say of a run that could not be given what it works with that its task failed."""
+        begin(self._services, who)
+        announce_failure(self._services, who, TaskFailure(TASK_ERROR_FETCH, error_reason(error)))
+
+    def failure_of(self, error: Exception) -> TaskFailure:
+        """How the task of a run fails that ends with this error."""
+        return failure_of(self._services, error)
 
     def connect(self, live: LiveRun) -> None:
         """Let approvals reach the gates, and a hard cancel its hook, while a step of the run is in flight."""
@@ -163,42 +173,9 @@ class AgentEffects:
                     waits_for=self._doubts.due,
                 ),
                 **context_effects(self._services, self._live),
-                **self._task_effects(),
+                **TaskEffects(self._services, self._live, self._executor).table(),
             }
         )
-
-    async def _begin(self, call: StepCall) -> bool:
-        return await begin(self._services, self._who(call))
-
-    async def _end(self, call: StepCall) -> list[str]:
-        live = self._live[call.run_id]
-        told = await end(self._services, live, call.payload)
-        if live.ledger is not None:
-            await live.ledger.close()
-        return told
-
-    async def _fail(self, call: StepCall) -> None:
-        live = self._live[call.run_id]
-        await fail(self._services, live, call.payload)
-        if live.ledger is not None:
-            await live.ledger.close()
-
-    def _task_effects(self) -> dict[str, Effect]:
-        """The beginning and end of the run's task, and of those that it spawns."""
-        return {
-            "task.begin": Effect(run=self._begin),
-            "task.end": Effect(run=self._end),
-            "task.fail": Effect(run=self._fail),
-            "task.spawn": Effect(run=self._spawn, is_intended=True, recalled=self._spawned_before, acts=True),
-            "task.await": Effect(
-                run=self._await,
-                cut=self._left_waiting,
-                is_interruptible=True,
-                yields_to_cancel=True,
-                yields_to_pause=True,
-                waits_for=self._awaited,
-            ),
-        }
 
     def _plan(self, call: StepCall) -> Awaitable[Planned]:
         live = self._live[call.run_id]
@@ -333,7 +310,7 @@ class AgentEffects:
                 live.was_cut_at_gate = True  # it may be asked all the same: the store was at it
             raise
         except HarborageError as error:
-            self._reraise_refusal(error)  # nobody has refused the call: it asks again once the database serves
+            self._services.reraise_refusal(error)  # nobody has refused the call: it asks again once the database serves
             await live.mailbox.handed_over()
             return Approval(refusal=error_reason(error))
 
@@ -349,11 +326,6 @@ class AgentEffects:
             return live.base.catalog.resolve(name)
         executor = self._catalog_executor(live)
         return None if executor is None else executor.tool(name)
-
-    def _reraise_refusal(self, error: HarborageError) -> None:
-        """A database that refuses a run that is recorded has not failed its step, which is taken again."""
-        if isinstance(error, DatabaseError) and self._services.is_recorded:
-            raise error
 
     def _unanswered(self, call: StepCall) -> None:
         """An earlier process may have asked already: whoever was to answer is told when the run ends."""
@@ -391,13 +363,8 @@ class AgentEffects:
         return (live := self._live.get(call.run_id)) is not None and call.position in live.between_attempts
 
     async def _called(self, call: StepCall, outcome: ToolOutcome) -> None:
-        if self._services.tasks is None or outcome.status is not OutcomeStatus.DONE or not self._services.is_recorded:
-            return  # an embedder's loop counts in its own hook
-        try:
-            await self._services.tasks.increment_tool_count(call.run_id, who=self._who(call))
-        except NotFoundError as error:
-            # The run was started by an earlier runtime, whose tasks ended with it; `begin` lets such a run go on, too.
-            self._services.logger.info("run %s has no task: %s", call.run_id, error)
+        if outcome.status is OutcomeStatus.DONE:
+            self._live[call.run_id].mailbox.tool_calls += 1
 
     def _in_doubt(self, call: StepCall) -> Doubt:
         return self._doubts.verdict(self._executor(call.run_id), self._who(call), call)
@@ -417,70 +384,6 @@ class AgentEffects:
         tool = self._executor(call.run_id).tool(call.name.removeprefix("tool."))
         if tool is not None and tool.on_unknown is OnUnknown.PAUSE:
             self._live[call.run_id].was_cut_at_gate = True
-
-    async def _spawn(self, call: StepCall) -> dict[str, Any]:
-        key, spawn = call.payload
-        live = self._live[call.run_id]
-        if live.is_rehearsal:
-            return {"error": NO_TASKS}
-        if not self._services.is_recorded:
-            key = spawn.idempotency_key  # the step is never taken again, and a later run may have the same id
-        try:
-            if self._services.admit is not None:
-                await self._services.admit(self._who(call))
-            deadline = live.base.budget.deadline
-            spawned = await self._executor(call.run_id).spawn(self._who(call), spawn, key=key, deadline=deadline)
-        except HarborageError as error:
-            self._reraise_refusal(error)
-            return failed(error_reason(error)).observation  # type: ignore[no-any-return]
-        if self._services.begin_child is not None:
-            # Before the spawn is recorded: a task that a record knows of has a run.
-            await self._services.begin_child(spawned.task_id, self._who(call))
-        self._spawned_one(live, spawn, spawned.task_id, spawn.group_id or spawned.group_id)
-        return spawned.handle
-
-    def _spawned_before(self, call: StepCall, handle: dict[str, Any]) -> None:
-        """A run that is carried on hears of its background groups too, of those that ended meanwhile at once."""
-        key, spawn = call.payload
-        if "error" not in handle:
-            group = spawn.group_id or own_group_id(self._who(call), key)
-            self._spawned_one(self._live[call.run_id], spawn, handle["task_id"], group)
-
-    def _spawned_one(self, live: LiveRun, spawn: SpawnTask, task_id: str, group: str) -> None:
-        """The run has a child, whose group it waits for, or is told the end of."""
-        live.has_children = True
-        if spawn.group_id and group not in live.named_groups:
-            live.named_groups.append(group)
-        if spawn.spec.retain_turn:
-            live.retained[task_id] = group
-        else:
-            follow(self._services, live, group)
-
-    async def _await(self, call: StepCall) -> Any:
-        live = self._live[call.run_id]
-        group = live.retained.get(call.payload)
-        target, name = (call.payload, AWAITED) if group is None else (group, SPAWNED)
-        on_waiting = partial(live.waiting.__setitem__, call.position)
-        try:
-            # What is recorded is what the planner sees: a heavy result is kept in the artifact store as that of a tool.
-            _, seen = await self._executor(call.run_id).awaited(self._who(call), target, name, on_waiting)
-        except HarborageError as error:
-            self._reraise_refusal(error)
-            return failed(error_reason(error)).observation
-        finally:
-            live.waiting.pop(call.position, None)
-        return seen
-
-    def _awaited(self, call: StepCall) -> Waiting | None:
-        """What a run that awaits a task or group waits for, once it does."""
-        return self._live[call.run_id].waiting.get(call.position)
-
-    def _left_waiting(self, call: StepCall) -> None:
-        """A run that was cut short while it waited waits no longer: others may wait for it."""
-        live = self._live[call.run_id]
-        if (tasks := registry_of(self._services, live)) is not None:
-            work = tasks.end_wait(call.run_id, who=live.base.quadruple)
-            live.crew.start(work, f"end of the wait of {call.run_id}")
 
     def _who(self, call: StepCall) -> Quadruple:
         return self._live[call.run_id].base.quadruple

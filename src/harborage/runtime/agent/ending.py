@@ -1,6 +1,7 @@
 """The `task.…` effects: a run's task begins with it and ends as it ends, children included.
 
-What still waits for an answer when its run is over is settled here, and controls that came too late are refused.
+The task is the row of the run, which the host writes; what is published here says so in the same commit. What still
+waits for an answer when its run is over is settled here, and controls that came too late are refused.
 """
 
 from __future__ import annotations
@@ -8,16 +9,20 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from harborage import codec
 from harborage.errors import error_reason
 from harborage.events import (
     ControlRejectedPayload,
     EventType,
+    TaskCancelledPayload,
     TaskCompletedPayload,
     TaskFailedPayload,
     TaskStartedPayload,
 )
 from harborage.planner import (
+    TASK_ERROR_RUN_LOOP,
     AnswerEnvelope,
     Finish,
     FinishReason,
@@ -25,29 +30,38 @@ from harborage.planner import (
     extract_answer,
     task_error_code_for_finish,
 )
-from harborage.runtime.agent.background import end_children, pending
+from harborage.runtime.agent.background import end_children
+from harborage.runtime.context import ContextUnavailableError
 from harborage.runtime.dispatch.heavy import is_kept_summary
+from harborage.runtime.durable import NotPreparedError
 from harborage.runtime.pauses import (
     MAX_PAGE_SIZE,
     PauseFilter,
     PauseNotFoundError,
 )
-from harborage.tasks import (
-    FollowUpPendingError,
-    InvalidTransitionError,
-    NotFoundError,
-    TaskFailure,
-    TaskID,
-    TaskStatus,
-)
+from harborage.store import Status
+from harborage.tasks import TaskFailure, TaskID, TaskStatus
+from harborage.tasks.requests import redacted_failure, redacted_result
+from harborage.tasks.rows import outcome_of_failure, outcome_of_result
 
 if TYPE_CHECKING:
+    from harborage.events import Payload
     from harborage.identity import Quadruple
     from harborage.runtime.agent.live import LiveRun
     from harborage.runtime.agent.services import AgentServices
     from harborage.runtime.steering.controls import ControlEvent
 
-__all__ = ["TASK_ERROR_FETCH", "begin", "end", "fail", "fail_task", "refuse", "withdraw"]
+__all__ = [
+    "TASK_ERROR_FETCH",
+    "TaskEnd",
+    "announce_failure",
+    "begin",
+    "end",
+    "fail",
+    "failure_of",
+    "refuse",
+    "withdraw",
+]
 
 TASK_ERROR_FETCH: Final = "runtime_fetch_error"
 """The code of a task whose run could not be given what it works with."""
@@ -55,47 +69,41 @@ TASK_ERROR_FETCH: Final = "runtime_fetch_error"
 FINISHED: Final = "_finish"
 """The name under which a heavy answer is kept."""
 
-_GONE = (InvalidTransitionError, NotFoundError)
+
+_NOTHING: Final = msgspec.Raw(b"")
 
 
-async def begin(services: AgentServices, who: Quadruple) -> bool:
-    """Whether the run may go on: its task runs now, or there is none. A task that has ended keeps its run from it."""
-    if services.tasks is None:
-        return True
-    try:
-        await services.tasks.mark_running(who.run_id, who=who)
-    except NotFoundError as error:
-        services.logger.info("run %s has no task: %s", who.run_id, error_reason(error))
-    except FollowUpPendingError as error:
-        pending(services, who, error)
-    except InvalidTransitionError:
-        task = await services.tasks.get(who.run_id, who=who)
-        if task.status is TaskStatus.RUNNING and services.tells_with_record:
-            # By a process that died before this was on record, and so before it was told.
-            services.emit(EventType.TASK_STARTED, who, TaskStartedPayload(task.id, TaskStatus.PENDING))
-        return not task.status.is_terminal
-    return True
+class TaskEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the task of a run ends: its status, its result or error as it is kept, and the children that go on."""
+
+    status: Status
+    outcome: msgspec.Raw = _NOTHING
+    going_on: tuple[TaskID, ...] = ()
 
 
-async def end(services: AgentServices, live: LiveRun, finish: Finish) -> list[TaskID]:
-    """The run's task ends as the run did, with those of its children that do not go on; returns those that do."""
+def begin(services: AgentServices, who: Quadruple) -> None:
+    """The run's task runs now."""
+    _announce(services, EventType.TASK_STARTED, who, TaskStartedPayload(who.run_id, TaskStatus.PENDING))
+
+
+async def end(services: AgentServices, live: LiveRun, finish: Finish) -> TaskEnd:
+    """The run's task ends as the run did, with those of its children that do not go on."""
     who = live.base.quadruple
     await _close_up(services, live)
-    if services.tasks is None:
-        return []
-    going_on = await end_children(services, live, finish.reason)
+    going_on = tuple(await end_children(services, live, finish.reason))
+    cancelled = None if live.state is None else live.state.task_cancelled
+    if finish.reason is FinishReason.CANCELLED and cancelled is not None:
+        body = TaskCancelledPayload(who.run_id, cancelled.reason, cancelled.is_cascaded)
+        _announce(services, EventType.TASK_CANCELLED, who, body)
+        return TaskEnd(status=Status.CANCELLED, going_on=going_on)
     if finish.reason is not FinishReason.GOAL:
         code = task_error_code_for_finish(finish.reason)
-        text = f"RunLoop finished without satisfying goal: {finish.reason}"
-        await fail_task(services, who, TaskFailure(code, text))
-        return going_on
-    try:
-        await services.tasks.mark_complete(who.run_id, await _answer(services, live, finish), who=who)
-    except FollowUpPendingError as error:
-        pending(services, who, error)
-    except _GONE as error:
-        await _had_ended(services, who, None, error)
-    return going_on
+        failure = TaskFailure(code, f"RunLoop finished without satisfying goal: {finish.reason}")
+        announce_failure(services, who, failure)
+        return TaskEnd(status=Status.FAILED, outcome=msgspec.Raw(outcome_of_failure(failure)), going_on=going_on)
+    result = redacted_result(services.redactor, await _answer(services, live, finish))
+    _announce(services, EventType.TASK_COMPLETED, who, TaskCompletedPayload(who.run_id))
+    return TaskEnd(status=Status.COMPLETE, outcome=msgspec.Raw(outcome_of_result(result)), going_on=going_on)
 
 
 async def fail(services: AgentServices, live: LiveRun, failure: TaskFailure) -> None:
@@ -104,39 +112,24 @@ async def fail(services: AgentServices, live: LiveRun, failure: TaskFailure) -> 
     if live.state is not None and live.state.pause is not None:
         await withdraw(services, live.base.quadruple, live.state.pause.token)
     await end_children(services, live, None)
-    await fail_task(services, live.base.quadruple, failure)
+    announce_failure(services, live.base.quadruple, failure)
 
 
-async def fail_task(services: AgentServices, who: Quadruple, failure: TaskFailure) -> None:
-    """The run's task failed."""
-    if services.tasks is None:
-        return
-    try:
-        await services.tasks.mark_failed(who.run_id, failure, who=who)
-    except FollowUpPendingError as error:
-        pending(services, who, error)
-    except _GONE as error:
-        await _had_ended(services, who, failure, error)
+def failure_of(services: AgentServices, error: Exception) -> TaskFailure:
+    """How the task of a run fails that ends with this error."""
+    code = TASK_ERROR_FETCH if isinstance(error, ContextUnavailableError | NotPreparedError) else TASK_ERROR_RUN_LOOP
+    cause = error.__cause__ if isinstance(error, NotPreparedError) and error.__cause__ is not None else error
+    return redacted_failure(services.redactor, TaskFailure(code, error_reason(cause)))
 
 
-async def _had_ended(services: AgentServices, who: Quadruple, failure: TaskFailure | None, error: Exception) -> None:
-    """The run's task ended before: by somebody else, or by a process of this run that died before that was on record.
+def announce_failure(services: AgentServices, who: Quadruple, failure: TaskFailure) -> None:
+    """Say that the run's task failed."""
+    _announce(services, EventType.TASK_FAILED, who, TaskFailedPayload(who.run_id, failure.code))
 
-    What is not on record was not told, where both are kept together: then it is told now.
-    """
-    services.logger.info("run %s: its task had ended already: %s", who.run_id, error_reason(error))
-    if services.tasks is None or not services.tells_with_record or isinstance(error, NotFoundError):
-        return
-    task = await services.tasks.get(who.run_id, who=who)
-    if failure is None and task.status is TaskStatus.COMPLETE:
-        services.emit(EventType.TASK_COMPLETED, who, TaskCompletedPayload(task.id))
-    elif (
-        failure is not None
-        and task.status is TaskStatus.FAILED
-        and task.error is not None
-        and task.error.code == failure.code
-    ):
-        services.emit(EventType.TASK_FAILED, who, TaskFailedPayload(task.id, failure.code))
+
+def _announce(services: AgentServices, type: EventType, who: Quadruple, payload: Payload) -> None:
+    """Publish an event of the run's task; its identity is the task's own, which has no run."""
+    services.emit(type, who.identity.with_run(""), payload)
 
 
 async def _answer(services: AgentServices, live: LiveRun, finish: Finish) -> bytes:

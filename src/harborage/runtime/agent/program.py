@@ -10,24 +10,21 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec.structs import replace
 
-from harborage.errors import error_reason
-from harborage.planner import TASK_ERROR_RUN_LOOP, Finish, FinishReason, Trajectory, ends_at_step_limit
-from harborage.runtime.agent.ending import TASK_ERROR_FETCH
+from harborage.planner import Finish, FinishReason, Trajectory, ends_at_step_limit
 from harborage.runtime.approvals import Gates
 from harborage.runtime.context import ContextUnavailableError
 from harborage.runtime.dispatch.dispatch import dispatch
-from harborage.runtime.durable import Durable, RunLeftError, RunRequest
+from harborage.runtime.durable import Concluded, Durable, NotPreparedError, RunLeftError, RunRequest
 from harborage.runtime.steering.arrivals import StepInterruptedError
-from harborage.runtime.steering.gate import steering_finish
 from harborage.runtime.steering.loop import run_loop
 from harborage.runtime.steering.run_spec import DEFAULT_MAX_STEPS
 from harborage.runtime.steering.state import RunState
 from harborage.state.errors import DatabaseError
-from harborage.tasks import TaskFailure, TaskID
 
 if TYPE_CHECKING:
     from harborage.concurrency import Crew
     from harborage.runtime.agent.effects import AgentEffects
+    from harborage.runtime.agent.ending import TaskEnd
     from harborage.runtime.agent.live import LiveRun
     from harborage.runtime.agent.providing import Provided
     from harborage.runtime.engines.mailbox import Mailbox
@@ -61,11 +58,11 @@ class AgentProgram:
         self._gates = Gates() if gates is None else gates
         self._is_parallel_atomic = is_parallel_atomic
 
-    async def __call__(self, io: InProcess, request: RunRequest) -> Finish:
+    async def __call__(self, io: InProcess, request: RunRequest) -> Concluded:
         """Carry one run to its finish.
 
         Raises:
-            Exception: the run failed; its task has been marked so.
+            Exception: the run failed, and its task with it.
         """
         live = await self._described(request, io)
         self._effects.admit(live)
@@ -82,8 +79,7 @@ class AgentProgram:
         )
         live.state = run
         try:
-            if not await io.step("task.begin", None):
-                return steering_finish(run, FinishReason.CANCELLED, "task_ended")
+            await io.step("task.begin", None)
             try:
                 if request.asks_context:
                     await self._provide(io, request)
@@ -95,10 +91,9 @@ class AgentProgram:
             except RunLeftError:
                 raise  # the run goes on, here or elsewhere; its task has not failed
             except Exception as error:
-                code = TASK_ERROR_FETCH if isinstance(error, ContextUnavailableError) else TASK_ERROR_RUN_LOOP
-                await io.step("task.fail", TaskFailure(code, error_reason(error)))
+                await io.step("task.fail", self._effects.failure_of(error))
                 raise
-            return _with_children(finish, await io.step("task.end", finish))
+            return _concluded(finish, await io.step("task.end", finish))
         finally:
             self._effects.dismiss(request.who.run_id)
 
@@ -127,12 +122,12 @@ class AgentProgram:
         except DatabaseError:
             raise  # the run is as good as it was
         except Exception as error:
-            await self._effects.give_up(request.who, error)
-            raise
+            self._effects.give_up(request.who, error)
+            raise NotPreparedError() from error
 
 
-def _with_children(finish: Finish, going_on: list[TaskID] | None) -> Finish:
-    """The finish, with the tasks that go on after the run."""
-    if not going_on:
-        return finish
-    return replace(finish, metadata={**(finish.metadata or {}), CHILDREN_KEY: going_on})
+def _concluded(finish: Finish, ended: TaskEnd) -> Concluded:
+    """How the run ends; its finish names the tasks that go on after it."""
+    if ended.going_on:
+        finish = replace(finish, metadata={**(finish.metadata or {}), CHILDREN_KEY: list(ended.going_on)})
+    return Concluded(finish=finish, status=ended.status, outcome=bytes(ended.outcome))

@@ -12,7 +12,7 @@ import msgspec
 
 from harborage.clock import SYSTEM_CLOCK, Clock, Timers
 from harborage.concurrency import CANCEL_GRACE_S, Crew, leavable
-from harborage.errors import error_reason, error_text
+from harborage.errors import HarborageError, error_reason, error_text
 from harborage.events import REDACTOR_DRIVERS, Event, EventBus, EventType, Payload, Redactor
 from harborage.identity import Quadruple
 from harborage.runtime.agent.hearing import Hearing
@@ -23,6 +23,7 @@ from harborage.runtime.engines.mailbox import earliest
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.steering.history import ControlHistory
 from harborage.runtime.steering.state import ControlErrors
+from harborage.state.errors import DatabaseError
 from harborage.tasks import TaskRegistry
 
 __all__ = ["AgentServices"]
@@ -58,10 +59,10 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     used twice. `redactor` takes secrets out of what a person is shown, and out of reasoning before it is recorded.
     `hearing` hears what planners ask of their models, for the record. `patience` is how long a run waits for a
     provider that is down; None lets it fail at once. `is_recorded` says that runs are kept and carried
-    on, so that what they observe is what a record can hold, and a database that refuses is asked again. `begin_child`
-    starts the run of a spawned task, unless it was started before; `admit` refuses that a run spawns another. `desk`
-    asks context providers, and has the memory of sessions. `stragglers` owns decisions that ignore their cancellation,
-    of executors that belong to an embedder. `tells_with_record` says that what a run publishes is kept with what it
+    on, so that what they observe is what a record can hold, and a database that refuses is asked again. `admit`
+    refuses that a run spawns another. `desk` asks context providers, and has the memory of sessions. `stragglers` owns
+    decisions that ignore their cancellation, of executors that belong to an embedder. `tells_with_record` says that
+    what a run publishes is kept with what it
     records: what is not on record was not told.
     """
 
@@ -86,11 +87,15 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     hearing: Hearing | None = None
     redactor: Redactor = msgspec.field(default_factory=_default_redactor)
     stragglers: Crew | None = None
-    begin_child: Callable[[str, Quadruple], Awaitable[None]] | None = None
     desk: ContextDesk | None = None
     admit: Callable[[Quadruple], Awaitable[None]] | None = None
     tells_with_record: bool = False
     logger: logging.Logger = logging.getLogger("harborage.runtime")
+
+    def reraise_refusal(self, error: HarborageError) -> None:
+        """A database that refuses a run that is recorded has not failed its step, which is taken again."""
+        if isinstance(error, DatabaseError) and self.is_recorded:
+            raise error
 
     def answer_by(self, ttl: timedelta | None, deadline: datetime | None) -> datetime | None:
         """Until when what is asked now can be answered: for `ttl`, but not beyond the run's deadline; None for ever."""

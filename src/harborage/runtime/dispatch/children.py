@@ -212,7 +212,8 @@ async def group_ended(
             group = await registry.group(group_id, who=who)
             seal_at = await _seal_at(registry, who, group)
             if on_waiting is not None and watch.peek() is None:
-                on_waiting(await _waiting(registry, who, group, seal_at, clock))
+                again = clock.now() + LOOK_AGAIN
+                on_waiting(Waiting(again if seal_at is None else min(again, seal_at), group.id))
             left_s = None if seal_at is None else max(0.0, (seal_at - clock.now()).total_seconds())
             with CancelScope(clock, left_s) as scope:
                 completion = await watch.completion()
@@ -262,18 +263,6 @@ async def _await_group(
     if is_own_group(group.id) and len(completion.members) == 1:
         return _outcome(completion.members[0])
     return group_outcome(completion, name)
-
-
-async def _waiting(
-    registry: TaskRegistry, who: Quadruple, group: TaskGroup, seal_at: datetime | None, clock: Timers
-) -> Waiting:
-    """What a run outside of memory is woken by: the end of a living member, or the time to look at the group again."""
-    again = clock.now() + LOOK_AGAIN
-    until = again if seal_at is None else min(again, seal_at)
-    for member in group.members:
-        if not (await registry.get(member, who=who)).status.is_terminal:
-            return Waiting(until, member)
-    return Waiting(until)
 
 
 async def _seal_at(registry: TaskRegistry, who: Quadruple, group: TaskGroup) -> datetime | None:

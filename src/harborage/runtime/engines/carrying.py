@@ -17,7 +17,7 @@ from harborage.concurrency import CLOSE_GRACE_S, Crew, is_cancelled
 from harborage.crashes import WorkCrashedError, contained
 from harborage.errors import error_reason
 from harborage.identity import bound
-from harborage.runtime.durable import Program, RolloverError, RunLeftError, RunRequest
+from harborage.runtime.durable import Concluded, NotPreparedError, Program, RolloverError, RunLeftError, RunRequest
 from harborage.runtime.effects import EffectTable
 from harborage.runtime.engines.failures import RecordedFailureError
 from harborage.runtime.engines.histories import History, latest_history
@@ -35,11 +35,14 @@ __all__ = ["Carriage", "Passenger", "failure_of"]
 
 class Passenger(Protocol):
     """What a host knows of a run while it carries it. The mailbox is set while there is one; `unreadable` is what ends
-    the run's stay here at its next boundary."""
+    the run's stay here at its next boundary. `tool_calls` counts those that were made here, `unsaved` are
+    entries that are kept with the run's end."""
 
     request: RunRequest
     inbox: Inbox | None
     mailbox: Mailbox | None
+    tool_calls: int
+    unsaved: list[bytes]
 
     @property
     def unreadable(self) -> RunLeftError | None: ...
@@ -65,7 +68,7 @@ class Carriage(msgspec.Struct, frozen=True, kw_only=True):
         entries: Sequence[Entry],
         *,
         is_stopping: Callable[[], bool],
-    ) -> Finish:
+    ) -> Finish | Concluded:
         """Carry a run from where its entries stand to its finish.
 
         Raises:
@@ -95,7 +98,7 @@ class Carriage(msgspec.Struct, frozen=True, kw_only=True):
         told: History,
         crew: Crew,
         is_stopping: Callable[[], bool],
-    ) -> Finish:
+    ) -> Finish | Concluded:
         """Carry one history of the run to its end, or to its rollover."""
         request = told.request
         assert run.inbox is not None
@@ -120,23 +123,29 @@ class Carriage(msgspec.Struct, frozen=True, kw_only=True):
         try:
             with bound(request.who):
                 finish = await contained(self.program(io, request))
-            await io.flush()
+            run.unsaved = await io.leave()
             return finish
         except asyncio.CancelledError as cancelled:
             await io.settle()
             if is_stopping() or is_cancelled():
                 raise
             raise WorkCrashedError("the run awaited something that was cancelled elsewhere") from cancelled
-        except Exception:
+        except RunLeftError:
             await io.flush()
+            raise
+        except Exception:
+            run.unsaved = await io.leave()
             raise
         finally:
             run.mailbox = None
+            run.tool_calls += mailbox.tool_calls
             mailbox.close()
 
 
-def failure_of(error: Exception) -> tuple[str, str]:
+def failure_of(error: BaseException) -> tuple[str, str]:
     """Class and text of what ended a run; of a step that failed before the run was carried on, those of its error."""
+    if isinstance(error, NotPreparedError) and error.__cause__ is not None:
+        return failure_of(error.__cause__)
     if isinstance(error, RecordedFailureError):
         return error.error, error.reason
     return type(error).__name__, kept_text(error)

@@ -29,7 +29,7 @@ from harborage.runtime.engines.reader import Ending
 from harborage.runtime.journal import is_outcome
 from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.inbox import Inbox
-from harborage.store import Change, Commit, Committed, Guard, Lease, RunQuery, Status
+from harborage.store import Change, Commit, Committed, Guard, Lease, RunQuery
 from harborage.store.errors import ControlsLeftError, LeaseLostError, WaitCycleError
 from harborage.store.port import commit_now_of
 from harborage.store.times import micros
@@ -55,15 +55,16 @@ class Carried(msgspec.Struct, kw_only=True):
 
     `attempts` counts its claims since it last made progress; `sent` are the controls that were handed to its inbox, by
     number, as far as they are not known to be taken; `parked` is what it is given back with when it leaves memory;
-    `ending` is how it ended, where somebody waits for that; `is_lost` says that another worker has it;
-    `unreadable` is why it can go no further than its next boundary.
+    `ending` is how it ended, where somebody waits for that; `is_lost` says that another worker has it; `unreadable` is
+    why it can go no further than its next boundary; `group` is that of its task, `tool_calls` counts the calls it made
+    here, `unsaved` are entries that are kept with its end.
     """
 
     request: RunRequest
-    inbox: Inbox | None
     lease: Lease
     position: int = 0
     attempts: int = 0
+    inbox: Inbox | None = None
     mailbox: Mailbox | None = None
     sent: deque[tuple[int, ControlEvent]] = msgspec.field(default_factory=deque)
     delivered: int = 0
@@ -73,6 +74,17 @@ class Carried(msgspec.Struct, kw_only=True):
     is_lost: bool = False
     unreadable: ControlUnreadableError | None = None
     task: asyncio.Task[None] | None = None
+    group: str = ""
+    tool_calls: int = 0
+    unsaved: list[bytes] = []
+
+    def idle(self, now: float, linger_s: float) -> Waiting | None:
+        """What the run waits for, if it has done nothing else for `linger_s` seconds; to be asked every so often."""
+        waiting = None if self.mailbox is None or self.task is None else self.mailbox.waiting
+        if waiting is None or self.idle_since is None:
+            self.idle_since = None if waiting is None else now
+            return None
+        return waiting if now - self.idle_since >= linger_s else None
 
     async def fetch(self, records: Records) -> None:
         """Hand over everything that was sent and is not handed over yet."""
@@ -241,7 +253,7 @@ class Ledger:
         """Whether these entries end a row of attempts that came to nothing."""
         return self._run.attempts > 1 and any(map(is_outcome, entries))
 
-    async def end(self, entry: bytes, status: Status, reason: str, refuse: Refuse | None) -> None:
+    async def end(self, entry: bytes, change: Change, refuse: Refuse | None) -> None:
         """End the run. Of the controls that it never took, which are consumed with it, `refuse` says that each came too
         late: with the end where that can be kept together, else after it.
 
@@ -249,8 +261,8 @@ class Ledger:
             RunTakenError, RecordRefusedError: nothing was written.
         """
         await self._told()
-        slim, bodies = taken_out([entry], self._run.lease.run_id)
-        change = Change(status=status, reason=reason)
+        slim, bodies = taken_out([*self._run.unsaved, entry], self._run.lease.run_id)
+        change = replace(change, tool_calls=self._run.tool_calls)
         late: tuple[int, ...] = ()
         self._taken += self._run.taken()
         taken = self._taken
@@ -279,10 +291,8 @@ class Ledger:
                 refuse(control)
         return len(left)
 
-    async def release(self, change: Change, *, late: int) -> None:
+    async def release(self, change: Change) -> None:
         """Give the run back; a lease that was lost is nothing to give back.
-
-        A run that waits for a task without a run is looked at again when it is `late`: nobody may wake it before.
 
         Raises:
             HarborageError: the store refused.
@@ -291,8 +301,7 @@ class Ledger:
         self._forget_torn()
         if self._news is not None:
             self._news.forget_held()
-        if change.awaits and not await self._is_kept(change.awaits):
-            change = replace(change, awaits="", wake_at=min(change.wake_at or late, late))
+        change = replace(change, tool_calls=self._run.tool_calls)
         try:
             # Nothing is consumed: what left the inbox and is in no entry is for whoever goes on with the run.
             await self._commit((), {}, change, ())
@@ -383,9 +392,6 @@ class Ledger:
             events=tuple(one.data for one in told),
         )
 
-    async def _is_kept(self, run_id: str) -> bool:
-        return bool((await self._store.runs(RunQuery(run_ids=(run_id,), limit=1))).rows)
-
     async def _was_kept(self) -> bool:
         """Whether an append that was cut short is in the journal all the same."""
         lease = self._run.lease
@@ -396,7 +402,7 @@ class Ledger:
 def claimed(row: RunRow) -> Carried:
     """A run that this worker has claimed; what it was asked for is in its first entry."""
     request = RunRequest(who=row.quadruple, goal=row.about)
-    return Carried(request=request, inbox=None, lease=row.lease, position=row.position, attempts=row.attempts)
+    return Carried(request=request, lease=row.lease, position=row.position, attempts=row.attempts, group=row.group)
 
 
 def parked(waiting: Waiting, now: datetime) -> Change:

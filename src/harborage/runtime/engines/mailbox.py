@@ -72,6 +72,7 @@ class Mailbox:
         "_until",
         "outbox",
         "reason",
+        "tool_calls",
         "was_cancelled",
     )
 
@@ -103,6 +104,7 @@ class Mailbox:
         self.outbox: Outbox | None = None
         self.reason: Interrupt | None = None
         self.was_cancelled = False
+        self.tool_calls = 0
         self._held: Hold | None = None
         self._until = deadline
         self._unlisten = inbox.on_enqueue(self._arrive)

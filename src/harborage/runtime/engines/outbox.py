@@ -186,6 +186,14 @@ class Outbox:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._begin)
 
+    async def leave(self) -> list[bytes]:
+        """Hand over what was noted and is not kept, to whoever ends the run."""
+        while self._is_writing:
+            await self._turn()
+        left, self._unsaved = self._unsaved, []
+        self._trails = False
+        return left
+
     async def settle(self) -> None:
         """Keep what was noted so far, if the record takes it. Whoever waits for it with `flush` learns how it went.
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec.structs import replace
 
-from harborage.planner import Finish
+from harborage.planner import Finish, FinishReason
 from harborage.runtime.durable import (
     ControlUnreadableError,
     EngineClosedError,
     HistoryMismatchError,
+    NotPreparedError,
     RunBlockedError,
     RunFailedError,
     RunNotFoundError,
@@ -50,6 +51,7 @@ __all__ = [
 ]
 
 _PAGE = 200
+_REASONS: Final = frozenset[str](FinishReason)  # a run that failed without a finish has the class of its error there
 _CAUSES = 1000
 _FORGOTTEN: Final = (
     "; in memory runs that have ended are forgotten, but for the last RuntimeOptions.keep_finished: wait for the "
@@ -79,6 +81,8 @@ class RunReader:
 
     def failed(self, run_id: str, cause: Exception) -> RunFailedError:
         """The error that the result of a run raises which failed in this process; it keeps its cause here."""
+        if isinstance(cause, NotPreparedError) and isinstance(cause.__cause__, Exception):
+            cause = cause.__cause__
         self._causes[run_id] = cause
         while len(self._causes) > _CAUSES:
             self._causes.popitem(last=False)
@@ -251,7 +255,7 @@ def is_blocked(row: RunRow) -> bool:
 def phase_of(row: RunRow) -> RunPhase:
     """Where a kept run stands, as its row tells it."""
     match row:
-        case _ if row.status is Status.FAILED:
+        case _ if row.status is Status.FAILED and row.reason not in _REASONS:
             return RunPhase.FAILED
         case _ if row.status.is_final:
             return RunPhase.FINISHED

@@ -240,6 +240,10 @@ class Recorder:
         """Keep what was noted so far. Before an effect begins everything that led to it is kept."""
         await self._outbox.flush()
 
+    async def leave(self) -> list[bytes]:
+        """Hand over what was noted and is not kept, to whoever ends the run."""
+        return await self._outbox.leave()
+
     async def settle(self) -> None:
         """Keep what was noted so far, if the record takes it, of a run that is carried no further."""
         await self._outbox.settle()

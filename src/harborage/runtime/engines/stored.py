@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import builtins
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from harborage.clock import SYSTEM_CLOCK, Timer, Timers, sleep
 from harborage.concurrency import CLOSE_GRACE_S, STOP, Crew
@@ -22,6 +24,7 @@ from harborage.events import ANNOUNCED, BusStalledError
 from harborage.identity import require_quadruple
 from harborage.ids import new_id
 from harborage.runtime.durable import (
+    Concluded,
     EngineClosedError,
     EngineElsewhereError,
     EngineError,
@@ -38,6 +41,7 @@ from harborage.runtime.engines.bodies import taken_out
 from harborage.runtime.engines.carrying import Carriage
 from harborage.runtime.engines.histories import finish_of, request_of, steps_of
 from harborage.runtime.engines.leased import Carried, Ledger, claimed, parked, put_off
+from harborage.runtime.engines.looking import SHORTEST_S, Delivery, NextLook
 from harborage.runtime.engines.reader import KEPT, UNREADABLE, ResultWaiters, RunReader, is_blocked, status_of
 from harborage.runtime.engines.sending import MAX_UNREAD, Desk, cancellation, check_handles
 from harborage.runtime.journal import Ended, Started, decode_entry, encode_entry, raw
@@ -46,14 +50,15 @@ from harborage.state.errors import DatabaseError
 from harborage.store import Change, Commit, ControlRow, Guard, Lease, NewRun, RunQuery, RunRow, Status, Store
 from harborage.store.errors import LeaseLostError, RunKnownError
 from harborage.store.port import commit_now_of, keep_alive
-from harborage.store.times import micros, moment
 
 if TYPE_CHECKING:
     from harborage.events import RecordBus
+    from harborage.identity import Quadruple
     from harborage.planner import Finish
     from harborage.runtime.effects import EffectTable
     from harborage.runtime.pauses import PauseCoordinator
     from harborage.runtime.steering.controls import ControlEvent
+    from harborage.store import Committed
 
 __all__ = ["StoredEngine"]
 
@@ -62,7 +67,6 @@ _RECHECK = timedelta(seconds=30)
 _CLAIMS = 100
 _HICCUP_S = 1.0
 _LOOK_S = 0.25
-_SHORTEST_DOZE_S = 0.05
 _READY = Change(release=True, is_ready=True)
 _STOPPED = Change(release=True, is_ready=True, progress=True)  # that its worker stops is not the run's fault
 
@@ -71,9 +75,10 @@ class StoredEngine:
     """Runs of one store, carried by this process as `worker` while it serves; start, send and read work at any time.
 
     `agent` is written into the runs that are started here and names those that are carried here. A run that only waits
-    leaves memory after `linger`. `refused` hears of every control that its run, being over, never took. `max_unread`
-    controls may wait for a run, besides a CANCEL. What runs publish on a `bus` over the same store is kept with what
-    they record.
+    leaves memory after `linger`. `refused` hears of every control that its run, being over, never took; `ended` of the
+    end of each run and its group, and gives what follows from it; `outcome_of` says what is kept of the error that ends
+    one. `max_unread` controls may wait for a run, besides a CANCEL. What runs publish on a `bus` over the same store is
+    kept with what they record.
     """
 
     def __init__(
@@ -88,6 +93,8 @@ class StoredEngine:
         linger: timedelta = _LINGER,
         recheck: timedelta = _RECHECK,
         refused: Callable[[ControlEvent], None] | None = None,
+        ended: Callable[[Quadruple, str], Coroutine[Any, Any, None] | None] | None = None,
+        outcome_of: Callable[[Exception], bytes] | None = None,
         max_unread: int = MAX_UNREAD,
         bus: RecordBus | None = None,
         logger: logging.Logger | None = None,
@@ -103,14 +110,15 @@ class StoredEngine:
         self._linger_s = linger.total_seconds()
         self._recheck_s = recheck.total_seconds()
         self._refused = refused
+        self._ended = ended
+        self._outcome_of = outcome_of
         self._bus = bus
         self._logger = logging.getLogger(__name__) if logger is None else logger
         self._carried: dict[str, Carried] = {}
-        self._changed = asyncio.Event()
-        self._looking = asyncio.Lock()
-        self._looks = self._looked = 0
+        self._next = NextLook(store, clock, agent=agent, recheck_s=recheck.total_seconds())
+        self._delivery = Delivery(store, self._worker, self._carried)
         self._sweeping: Timer | None = None
-        self._was_due = self._has_tried = self._is_joined = self._is_closed = False
+        self._has_tried = self._is_joined = self._is_closed = False
         self._waiters = ResultWaiters(clock)
         self._unrecorded: dict[str, tuple[int, ...]] = {}
         self._work: tuple[Carriage, Crew] | None = None
@@ -124,28 +132,43 @@ class StoredEngine:
         require_quadruple(request.who, "start")
         if request.who.run_id != run_id:
             raise EngineError(f"run {run_id} cannot be started for the identity of run {request.who.run_id}")
+        run = NewRun(run_id=run_id, who=request.who.identity, goal=request.goal)
+        with suppress(RunKnownError):
+            await self.launch(request, Commit(starts=(run,)), seed=seed)
+
+    async def launch(
+        self,
+        request: RunRequest,
+        commit: Commit,
+        *,
+        seed: Sequence[bytes] = (),
+        accepted: Callable[[], None] | None = None,
+    ) -> Committed:
+        """Start a run with all else that changes with it: `commit` has one start, its row. `accepted` as a store in
+        memory takes it.
+
+        Raises:
+            EngineClosedError, EngineStoppedError: nothing has changed.
+            CommitRefusedError, DatabaseError: the store refused.
+        """
         self._check_open()
-        entries = [encode_entry(Started(at=self._clock.now(), request=raw(request))), *steps_of(seed, run_id)]
-        slim, bodies = taken_out(entries, run_id)
+        (row,) = commit.starts
+        entries = [encode_entry(Started(at=self._clock.now(), request=raw(request))), *steps_of(seed, row.run_id)]
+        slim, bodies = taken_out(entries, row.run_id)
+        commit_now = commit_now_of(self._store)
         # In memory the worker that serves begins at once. Elsewhere a start that is cut short may be kept, and then
         # must not belong to a worker that knows nothing of it.
-        worker = self._worker if self._is_joined and commit_now_of(self._store) is not None else ""
-        run = NewRun(
-            run_id=run_id,
-            who=request.who.identity,
-            entries=tuple(slim),
-            agent=self._agent,
-            goal=request.goal,
-            worker=worker,
-            status=Status.RUNNING if worker else Status.PENDING,
-        )
-        with suppress(RunKnownError):
-            await self._store.commit(Commit(starts=(run,), bodies=bodies))
-            if worker:
-                lease = Lease(run_id, worker, 1)
-                await self._begin(Carried(request=request, inbox=None, lease=lease, position=len(entries)), entries)
-                return
-        self._changed.set()
+        worker = self._worker if self._is_joined and commit_now is not None else ""
+        status = Status.RUNNING if worker else Status.PENDING
+        row = replace(row, entries=tuple(slim), agent=self._agent, worker=worker, status=status)
+        commit = replace(commit, starts=(row,), bodies=bodies)
+        done = await self._store.commit(commit) if commit_now is None else commit_now(commit, accepted)
+        if worker:
+            lease, position = Lease(row.run_id, worker, 1), len(entries)
+            await self._begin(Carried(request=request, lease=lease, position=position, group=row.group), entries)
+        else:
+            self._next.changed.set()
+        return done
 
     async def _begin(self, run: Carried, entries: Sequence[bytes]) -> None:
         """Carry a run that was started with this worker as its owner, which may have stopped meanwhile."""
@@ -169,7 +192,7 @@ class StoredEngine:
             await check_handles(self._pauses, row.quadruple, stamped)  # it goes on here, if it does
         is_new = await self._desk.keep(stamped)
         await self._deliver_now(run_id)  # a run that is carried here has it when this returns
-        self._changed.set()
+        self._next.changed.set()
         return is_new
 
     async def result(self, run_id: str) -> Finish:
@@ -214,7 +237,7 @@ class StoredEngine:
     async def wake(self, run_id: str) -> None:
         """Look at a parked run again: what it waits for may have come."""
         await self._store.commit(Commit(wakes=(run_id,)))
-        self._changed.set()
+        self._next.changed.set()
 
     async def serve(self, program: Program, effects: EffectTable) -> None:
         if self._is_closed:
@@ -232,13 +255,13 @@ class StoredEngine:
             refusals=(BusStalledError, DatabaseError),
         )
         self._work, self._stopped, self._loop = (carriage, crew), None, asyncio.get_running_loop()
-        unlisten = self._store.on_change(self._changed.set)
+        unlisten = self._store.on_change(self._next.changed.set)
         alive = Crew(lambda name, error: self._logger.error("%s: %s", name, error_reason(error)))
         joined = asyncio.Event()
         try:
             sign = alive.start(keep_alive(self._store, self._worker, self._clock, joined=joined), "sign of life")
             sign.add_done_callback(lambda _: joined.set())
-            sign.add_done_callback(lambda _: self._changed.set())
+            sign.add_done_callback(lambda _: self._next.changed.set())
             await joined.wait()
             self._is_joined = True
             await self._attend(sign)
@@ -271,7 +294,7 @@ class StoredEngine:
         """
         is_first, self._has_tried = True, False
         while True:
-            self._changed.clear()
+            self._next.changed.clear()
             if sign.done():
                 cause = None if sign.cancelled() else sign.exception()
                 raise EngineError(f"its worker gives no sign of life any more: {cause}") from cause
@@ -285,9 +308,10 @@ class StoredEngine:
                         self._take_up(claimed(claim.row), claim.entries, claim.controls)
                     is_more = len(claims) == _CLAIMS
                 self._has_tried = True
-                await self._deliver()
+                await self._delivery.look()
                 self._waiters.notify_others(self._carried)
-                await self._doze()
+                is_busy = bool(self._carried or self._waiters)
+                await self._next.wait(at_most_s=max(self._linger_s / 2, SHORTEST_S) if is_busy else None)
             except HarborageError as error:
                 self._logger.error("the store of runs: %s", error_reason(error))
                 await sleep(self._clock, _HICCUP_S)
@@ -313,7 +337,7 @@ class StoredEngine:
         while (before := self._carried.get(run.lease.run_id)) is not run:
             if before is None or before.task is None:
                 self._seat(run)
-                self._changed.set()  # controls may have come before there was an inbox for them
+                self._next.changed.set()  # controls may have come before there was an inbox for them
             elif before.lease.fence > run.lease.fence:
                 return False
             else:
@@ -352,7 +376,7 @@ class StoredEngine:
                 await self._release(run, ledger, released)
         finally:
             ledger.close()
-            self._changed.set()
+            self._next.changed.set()
 
     async def _outcome(
         self,
@@ -373,9 +397,10 @@ class StoredEngine:
                 await run.fetch(self._store)  # and what else came before the claim, all before its first step
             if run.unreadable is not None:
                 raise run.unreadable
-            finish = await carriage.perform(run_id, run, ledger, entries, is_stopping=lambda: self._is_leaving(run))
-            entry = encode_entry(Ended(at=self._clock.now(), finish=raw(finish)))
-            status, reason = Status.COMPLETE, str(finish.reason)
+            result = await carriage.perform(run_id, run, ledger, entries, is_stopping=lambda: self._is_leaving(run))
+            ending = Concluded.of(result)
+            entry = encode_entry(Ended(at=self._clock.now(), finish=raw(ending.finish)))
+            change = Change(status=ending.status, reason=str(ending.finish.reason), outcome=ending.outcome)
         except (RunTakenError, RecordRefusedError):
             raise
         except RunPutOffError as error:
@@ -387,17 +412,26 @@ class StoredEngine:
             raise RecordRefusedError(run_id, error_text(error)) from error
         except Exception as error:  # noqa: BLE001 - kept as the run's result
             run.ending = self._reader.failed(run_id, error)
-            entry = encode_entry(Ended(at=self._clock.now(), error=run.ending.error, message=run.ending.message))
-            status, reason = Status.FAILED, f"{run.ending.error}: {run.ending.message}"
-        ending = ledger.end(entry, status, reason, self._refused)
+            what, why = run.ending.error, run.ending.message
+            entry = encode_entry(Ended(at=self._clock.now(), error=what, message=why))
+            outcome = b"" if self._outcome_of is None else self._outcome_of(error)
+            change = Change(status=Status.FAILED, reason=f"{what}: {why}", outcome=outcome)
+        recording = self._end(run, ledger, entry, change)
         if ledger.append_now is None:
             # Asked to stop meanwhile, this host goes; the end, which may be kept by then, is told of all the same.
-            await asyncio.shield(self._ends.start(ending, f"end of {run_id}"))
+            await asyncio.shield(self._ends.start(recording, f"end of {run_id}"))
         else:
-            await ending
-        if status is Status.COMPLETE and run_id in self._waiters:
+            await recording
+        if run.ending is None and run_id in self._waiters:
             run.ending = finish_of(decode_entry(entry, run_id, -1), run_id)
         return None
+
+    async def _end(self, run: Carried, ledger: Ledger, entry: bytes, change: Change) -> None:
+        """Record the end of a run, and do what follows from it for its task."""
+        await ledger.end(entry, change, self._refused)
+        follow = None if self._ended is None else self._ended(run.request.who, run.group)
+        if follow is not None:
+            self._ends.start(follow, f"what follows from the end of {run.lease.run_id}")
 
     def _blocked(self, error: Exception) -> Change:
         """How a run is given back that other code, or a repair, must come to."""
@@ -423,7 +457,7 @@ class StoredEngine:
             if wait_s:
                 await sleep(self._clock, wait_s)
             try:
-                await ledger.release(change, late=micros(self._clock.now()) + round(self._recheck_s * 1_000_000))
+                await ledger.release(change)
                 return
             except HarborageError as error:
                 self._logger.error("run %s is not given back: %s", run.lease.run_id, error_reason(error))
@@ -434,56 +468,21 @@ class StoredEngine:
     async def _deliver_now(self, run_id: str) -> None:
         """As `_deliver`, for the sake of one run; a store that refuses is asked again with the next look."""
         try:
-            await self._deliver()
+            await self._delivery.look()
         except HarborageError as error:
             self._logger.warning("run %s has its controls a moment later: %s", run_id, error_reason(error))
-
-    async def _deliver(self) -> None:
-        """Hand what was sent, by any process, to the runs that are carried here; one look serves all who ask for it."""
-        wanted = self._looks + 1
-        async with self._looking:
-            if self._looked >= wanted or not self._carried:
-                return  # a look that began since has found it
-            self._looks = number = self._looks + 1
-            for run_id, last in (await self._store.unread(self._worker)).items():
-                run = self._carried.get(run_id)
-                if run is not None and last > run.delivered:
-                    await run.fetch(self._store)
-            self._looked = number
 
     def _sweep(self) -> None:
         """Let go of runs that have only waited for a while; where they stand is in their record. Again in a moment."""
         now = self._clock.monotonic()
         for run in self._carried.values():
-            waiting = None if run.mailbox is None else run.mailbox.waiting
-            if waiting is None or run.task is None:
-                run.idle_since = None
-            elif run.idle_since is None:
-                run.idle_since = now
-            elif now - run.idle_since >= self._linger_s and run.parked is None:
+            waiting = run.idle(now, self._linger_s)
+            if waiting is not None and run.task is not None and run.parked is None:
                 why = run.unreadable
                 run.parked = parked(waiting, self._clock.now()) if why is None else self._blocked(why)
                 run.task.cancel(STOP)
-        again_s = max(self._linger_s / 2, _SHORTEST_DOZE_S)
+        again_s = max(self._linger_s / 2, SHORTEST_S)
         self._sweeping = self._clock.call_later(again_s, self._sweep) if self._carried and self._work else None
-
-    async def _doze(self) -> None:
-        """Wait for a change, for the next time that a parked run waits for, or for the look that is due in any case: a
-        process may die between a commit and the notice of it, so that nobody is told."""
-        if self._changed.is_set():
-            return
-        is_busy = self._carried or self._waiters
-        delay_s = min(self._recheck_s, max(self._linger_s / 2, _SHORTEST_DOZE_S) if is_busy else self._recheck_s)
-        due = await self._store.next_due(agent=self._agent)
-        left_s = delay_s if due is None else (moment(due) - self._clock.now()).total_seconds()
-        # At once only once: the store tells what is due by a clock of its own, which may be behind this one.
-        self._was_due, was_due = left_s <= 0, self._was_due
-        delay_s = min(delay_s, max(left_s, _SHORTEST_DOZE_S if was_due else 0.0))
-        timer = self._clock.call_later(delay_s, self._changed.set)
-        try:
-            await self._changed.wait()
-        finally:
-            timer.cancel()
 
     # ── What is known of runs ───────────────────────────────────────────────────────────────────────────────────────
 

@@ -19,7 +19,7 @@ from harborage import codec
 from harborage.errors import HarborageError
 from harborage.planner import ArtifactManifestEntry, Finish, FinishReason, JoinSpec
 from harborage.runtime.assembly import Assembly, Setup, assemble
-from harborage.runtime.durable import Durable, GatedTools, HistoryMismatchError, RunLeftError, RunRequest
+from harborage.runtime.durable import Concluded, Durable, GatedTools, HistoryMismatchError, RunLeftError, RunRequest
 from harborage.runtime.effects import Effect, StepCall
 from harborage.runtime.engines.carrying import Carriage, failure_of
 from harborage.runtime.engines.failures import RecordedFailureError
@@ -163,7 +163,6 @@ def _replay_setup(setup: Setup, served: ReplayClient, clock: _RecordedClock, art
         options=replace(setup.options, records_model=False, limits=Limits(), provider_patience=timedelta()),
         bus=None,
         artifacts=setup.artifacts if artifacts is None else artifacts,
-        tasks=None,
         storage=None,
         clock=clock,
     )
@@ -192,7 +191,7 @@ async def _run_over_record(
     run = _ReplayedRun(_with_current_approvals(opened.request, parts.gates.current()))
     ended = next((one for one in reversed(opened.entries) if isinstance(one, Ended)), None)
     try:
-        finish = await carriage.perform(opened.run_id, run, _NullRecord(), opened.entries, is_stopping=lambda: False)
+        now = await carriage.perform(opened.run_id, run, _NullRecord(), opened.entries, is_stopping=lambda: False)
     except _RecordEndsError:
         return (None if ended is None else _goes_on(comparison.asked)), False
     except _DiffersError as error:
@@ -203,7 +202,7 @@ async def _run_over_record(
         raise
     except Exception as error:  # noqa: BLE001 - how the run ends now, to be compared with how it ended
         return _ending(ended, failure_of(error), comparison.asked), ended is not None
-    return _ending(ended, finish, comparison.asked), ended is not None
+    return _ending(ended, Concluded.of(now).finish, comparison.asked), ended is not None
 
 
 def _goes_on(step: int) -> Difference:
@@ -277,14 +276,14 @@ class _Comparison:
         self.asked = 0
         self.served_calls = 0
 
-    async def program(self, io: Any, request: RunRequest) -> Finish:
+    async def program(self, io: Any, request: RunRequest) -> Concluded:
         """The run's own program, over a seam that has the planner asked again."""
-        finish = await self._parts.program(_ReplaySeam(io, self), request)
+        ending = await self._parts.program(_ReplaySeam(io, self), request)
         if self._step < len(self._recorded.plans):
             left = len(self._recorded.plans) - self._step
             what = f"the run ends here, and the record holds {left} more step(s)"
             self._differs(DifferenceKind.ENDING, what)
-        return finish
+        return ending
 
     def recalled(self, name: str, effect: Effect) -> Effect:
         """What answers from the record alone; what is not on record ends the replay."""
@@ -447,6 +446,8 @@ class _ReplayedRun:
         self.request = request
         self.inbox: Inbox | None = Inbox(request.who)
         self.mailbox: Mailbox | None = None
+        self.tool_calls = 0
+        self.unsaved: list[bytes] = []
         self.unreadable = None
 
 

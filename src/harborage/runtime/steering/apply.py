@@ -19,7 +19,7 @@ from harborage.planner import (
 )
 from harborage.runtime.pauses import PauseDecision
 from harborage.runtime.steering.arrivals import Arrivals, Interrupt, Woken
-from harborage.runtime.steering.controls import ControlEvent, ControlType
+from harborage.runtime.steering.controls import ControlEvent, ControlType, TaskCancelled
 from harborage.runtime.steering.gate import steering_finish
 from harborage.runtime.steering.state import Cancelling, OpenPause, Planned, RunState, Steered
 
@@ -101,6 +101,7 @@ def _fold(run: RunState, outcome: Steered) -> None:
 
 def _cancel(run: RunState, control: ControlEvent) -> None:
     _signal(run, cancelled=True)
+    run.task_cancelled = run.task_cancelled or TaskCancelled.of(control)
     if (control.payload or {}).get("hard") is True:
         run.cancelling = Cancelling.HARD
     elif run.cancelling is Cancelling.NO:

@@ -13,7 +13,16 @@ import msgspec
 
 from harborage.identity import Quadruple
 
-__all__ = ["ANSWERS", "AppliedControl", "ControlEvent", "ControlType", "Scope", "answered_pause", "control_types"]
+__all__ = [
+    "ANSWERS",
+    "AppliedControl",
+    "ControlEvent",
+    "ControlType",
+    "Scope",
+    "TaskCancelled",
+    "answered_pause",
+    "control_types",
+]
 
 
 class ControlType(StrEnum):
@@ -86,6 +95,9 @@ ANSWERS: Final = frozenset({ControlType.APPROVE, ControlType.REJECT, ControlType
 """The controls that settle a pause."""
 
 
+_TASK_CANCELLED: Final = "task_cancelled"
+
+
 def control_types() -> list[ControlType]:
     """The nine control types, sorted by name."""
     return sorted(ControlType)
@@ -105,6 +117,25 @@ class ControlEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     payload: dict[str, Any] | None = None
     event_id: str = ""
     enqueued_at: datetime | None = None
+
+
+class TaskCancelled(msgspec.Struct, frozen=True):
+    """Why the task of a run was cancelled, and whether it went along with a task above it."""
+
+    reason: str = ""
+    is_cascaded: bool = False
+
+    def payload(self) -> dict[str, Any]:
+        """The payload of the CANCEL that says so to the run."""
+        return {"hard": True, _TASK_CANCELLED: {"reason": self.reason, "cascaded": self.is_cascaded}}
+
+    @staticmethod
+    def of(control: ControlEvent) -> TaskCancelled | None:
+        """What a CANCEL says of the run's task; None for one that is about the run alone."""
+        said = (control.payload or {}).get(_TASK_CANCELLED)
+        if not isinstance(said, dict):
+            return None
+        return TaskCancelled(str(said.get("reason", "")), said.get("cascaded") is True)
 
 
 def answered_pause(control: ControlEvent) -> str:

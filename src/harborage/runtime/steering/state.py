@@ -27,7 +27,7 @@ from harborage.planner import (
 )
 from harborage.runtime.limits import Spent
 from harborage.runtime.pauses import PauseDecision
-from harborage.runtime.steering.controls import ControlEvent
+from harborage.runtime.steering.controls import ControlEvent, TaskCancelled
 
 __all__ = ["Cancelling", "ControlErrors", "OpenPause", "Planned", "PutOff", "RunState", "SteerRequest", "Steered"]
 
@@ -141,6 +141,7 @@ class RunState(msgspec.Struct, kw_only=True):
     signals: ControlSignals = msgspec.field(default_factory=ControlSignals)
     pause: OpenPause | None = None
     cancelling: Cancelling = Cancelling.NO
+    task_cancelled: TaskCancelled | None = None
     is_past_deadline: bool = False
     awaits_provider: bool = False
     pending: tuple[ToolCallDeferred, ...] = ()

@@ -97,7 +97,7 @@ def _check_start(tables: Tables, start: NewRun, commit: Commit) -> None:
     session = tables.sessions.get(start.who)
     if not start.parent and session is not None and session.closed_at is not None:
         raise SessionOverError(session)
-    parent, root = tables.runs.get(start.parent), tables.runs.get(start.root)
+    parent, root = tables.of_session(start.parent, start.who), tables.of_session(start.root, start.who)
     if start.max_children and parent is not None and parent.row.children >= start.max_children:
         raise RunLimitError(f"run {start.parent}", start.max_children)
     if start.max_tree and root is not None and root.row.tree >= start.max_tree:

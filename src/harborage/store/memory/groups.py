@@ -81,7 +81,8 @@ class Groups:
         """Change a group."""
         key = (change.who, change.group_id)
         row = self._rows[key]
-        row = replace(row, status=change.status, reason=change.reason or row.reason)
+        reason, outcome = change.reason or row.reason, change.outcome or row.outcome
+        row = replace(row, status=change.status, reason=reason, outcome=outcome)
         if change.status is GroupStatus.SEALED:
             row = replace(row, sealed_at=now)
         elif change.status.is_final:

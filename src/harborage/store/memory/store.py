@@ -79,8 +79,11 @@ class MemoryStore:
     async def commit(self, commit: Commit) -> Committed:
         return self.commit_now(commit)
 
-    def commit_now(self, commit: Commit) -> Committed:
-        """The same without an await: a step of a run that is kept in memory does not give up its turn for it."""
+    def commit_now(self, commit: Commit, accepted: Callable[[], None] | None = None) -> Committed:
+        """The same without an await: a step of a run that is kept in memory does not give up its turn for it.
+
+        `accepted` is called once every condition holds, before anything has changed; what it raises is raised.
+        """
         self._check_open()
         if commit.guard is not None and is_append(commit):
             guard = commit.guard
@@ -91,6 +94,8 @@ class MemoryStore:
         check_commit(commit)
         if not check(self._tables, commit):
             return Committed(is_again=True)
+        if accepted is not None:
+            accepted()
         done = self._tables.apply(commit, self._now())
         ended = self._tables.ended
         while len(ended) > self._keep_ended:

@@ -214,13 +214,13 @@ class Tables:
             self.keys[start.who, start.key] = start.run_id
         if start.group:
             self.groups.join(start.who, start.group, start.run_id)
-        self._count_up(start.parent, "children")
-        self._count_up(start.root, "tree")
+        self._count_up(start.parent, start.who, "children")
+        self._count_up(start.root, start.who, "tree")
         self._enlist(self.runs[start.run_id])
 
-    def _count_up(self, run_id: str, counter: str) -> None:
-        if run_id in self.runs:
-            held = self.runs[run_id]
+    def _count_up(self, run_id: str, who: Identity, counter: str) -> None:
+        held = self.of_session(run_id, who)
+        if held is not None:
             held.row = replace(held.row, **{counter: getattr(held.row, counter) + 1})
 
     def _move(self, move: Move, now: int) -> None:
@@ -309,7 +309,9 @@ class Tables:
             changed["attempts"] = 0
         if change.release:
             is_woken = change.is_ready or row.is_woken or row.unread > 0
-            changed |= {"owner": "", "is_woken": is_woken, "wake_at": change.wake_at, "awaits": change.awaits or ""}
+            changed |= {"owner": "", "is_woken": is_woken, "wake_at": change.wake_at}
+            if change.awaits is not None:
+                changed["awaits"] = change.awaits
         held.row = replace(
             row,
             tool_count=row.tool_count + change.tool_calls,
@@ -411,6 +413,11 @@ class Tables:
             raise RowNotFoundError(f"no run {run_id!r} in this store")
         return held
 
+    def of_session(self, run_id: str, who: Identity) -> HeldRun | None:
+        """The run with this id, if it is one of this session."""
+        held = self.runs.get(run_id)
+        return held if held is not None and held.row.who == who else None
+
     def likely(self, query: RunQuery) -> Iterator[RunRow]:
         """The runs that a query may find: few, where it names what they belong to, or asks for live ones alone."""
         ways: list[Collection[str]] = [self.runs, *self.index.of(query)]
@@ -423,7 +430,7 @@ class Tables:
         return (self.runs[run_id].row for run_id in min(ways, key=len) if run_id in self.runs)
 
     def claim(self, held: HeldRun, worker: str) -> Lease:
-        """Give a free run to a worker; one that never ran is running from now on."""
+        """Give a free run to a worker. What it awaits stays noted, until it says that it waits no longer."""
         row = held.row
         held.row = replace(
             row,
@@ -432,7 +439,6 @@ class Tables:
             attempts=row.attempts + 1,
             is_woken=False,
             wake_at=None,
-            awaits="",
         )
         self._enlist(held)
         return held.row.lease

@@ -132,7 +132,7 @@ class Batch:
             outcome=self._given_blob(change.outcome),
             blocked=None if change.blocked is None else kept_text(change.blocked),
             wake_at=change.wake_at,
-            awaits=(change.awaits or None) if change.release else change.awaits,
+            awaits=change.awaits,
             priority=change.priority,
             release=change.release or None,
             is_ready=change.is_ready or None,
@@ -211,6 +211,7 @@ class Batch:
             status=group.status.value,
             reason=kept_text(group.reason),
             is_empty=group.is_empty or None,
+            outcome=group.outcome.decode() or None,
         )
 
     def _patch(self, patch: DecidePatch, opening: set[int]) -> dict[str, Any]:

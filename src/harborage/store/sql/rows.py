@@ -149,7 +149,7 @@ class RowReader:
             UnreadableError: it has a status that this version does not know.
         """
         number, group_id, tenant, user, session, owner, retains, fails_fast, description, status, reason, *rest = row
-        members, live, created, sealed, ended, due = rest
+        members, live, created, sealed, ended, due, outcome = rest
         if status not in _GROUPS:
             raise UnreadableError(f"no group has status {status}")
         return GroupRow(
@@ -168,6 +168,7 @@ class RowReader:
             sealed_at=sealed,
             ended_at=ended,
             deadline=due,
+            outcome=outcome.encode(),
         )
 
     def session(self, row: Any) -> SessionRow:

@@ -95,8 +95,8 @@ class Conditions:
             (start.parent, start.max_children, 0, "run {}"),
             (start.root, start.max_tree, 1, "the tree of run {}"),
         ):
-            if most and run_id:
-                sizes: Any = execute(sql["sizes"], (run_id,)).fetchone()
+            if most and run_id and session is not None:
+                sizes: Any = execute(sql["sizes"], (run_id, session)).fetchone()
                 if sizes is not None and sizes[at] >= most:
                     raise RunLimitError(what.format(run_id), most)
         if start.group:

@@ -168,7 +168,7 @@ class Writing:
         if change.status is not None and change.status.is_final:
             self._end(tx, run, run_id, now)
         elif change.release:
-            tx.execute(self._sql["release"], (change.wake_at, change.awaits or None, change.is_ready, run))
+            tx.execute(self._sql["release"], (change.wake_at, change.awaits, change.is_ready, run))
             if change.awaits:
                 _, session, *_ = self._conditions.run(tx, run_id)
                 tx.execute(self._sql["wake_if_ended"], (run, change.awaits, session))
@@ -231,9 +231,9 @@ class Writing:
         if start.group:
             tx.execute(self._sql["join_group"], (session, start.group))
         if start.parent:
-            tx.execute(self._sql["add_child"], (start.parent,))
+            tx.execute(self._sql["add_child"], (start.parent, session))
         if start.root:
-            tx.execute(self._sql["grow_tree"], (start.root,))
+            tx.execute(self._sql["grow_tree"], (start.root, session))
         return int(run)
 
     def _move(self, tx: Transaction, move: Move, now: int) -> None:
@@ -273,7 +273,7 @@ class Writing:
             return
         found: Any = tx.execute(self._sql["group"], (session, group.group_id)).fetchone()
         num, _, _ = found
-        tx.execute(self._sql["change_group"], (group.status, group.reason, now, num))
+        tx.execute(self._sql["change_group"], (group.status, group.reason, now, group.outcome.decode(), num))
         if group.status.is_final:
             tx.execute(self._sql["wake_waiting_for_group"], (group.group_id, session))
 

@@ -136,7 +136,7 @@ async def others_note_what_a_run_waits_for(bench: StoreBench) -> None:
     await move(store, "held", awaits="")
     expect_equal((await row(store, "held")).awaits, "", "a wait that was taken away")
     await claim(store, "one", "free")
-    expect_equal((await row(store, "free")).awaits, "", "what a claimed run awaits")
+    expect_equal((await row(store, "free")).awaits, "child", "what a claimed run awaits")
     await move(store, "held", awaits="child")
     await store.commit(step(held, 1, change=Change(awaits="")))
     expect_equal((await row(store, "held")).awaits, "", "a wait that its worker took away")

@@ -17,13 +17,14 @@ from harborage.events import Event, EventType, RedactedMap, typed_event
 from harborage.events.rows import decode_event
 from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason
-from harborage.runtime.durable import RunRequest
+from harborage.runtime.durable import RunPhase, RunRequest
 from harborage.runtime.engines.bodies import read_whole
+from harborage.runtime.engines.reader import phase_of
 from harborage.runtime.journal import Arrived, Begun, Done, Ended, Entry, Started, decode_entry
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.steering.arrivals import Arrivals
 from harborage.runtime.steering.controls import ControlEvent, ControlType
-from harborage.store import EventQuery, EventRow, RunRow, Status, Store
+from harborage.store import EventQuery, EventRow, RunRow, Store
 from harborage.store.check import disagreements
 from harborage.testing.simulation.loop import SimulationError
 
@@ -189,9 +190,9 @@ def _one_end(record: RunRow, entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def _failed(evidence: Evidence, record: RunRow) -> Iterator[str]:
-    """A run fails only when its model does."""
+    """A run fails only when its model does; one that ends without its goal has a finish."""
     is_meant = evidence.may_fail and evidence.may_fail in record.reason
-    if record.status is Status.FAILED and not is_meant:
+    if phase_of(record) is RunPhase.FAILED and not is_meant:
         yield f"failed: {record.reason}"
 
 

@@ -104,6 +104,7 @@ create table harborage_groups (
   sealed_at bigint,
   ended_at bigint,
   deadline bigint,
+  outcome text collate "C" not null default '',
   unique (group_id, session)
 ) with (fillfactor = 80);
 

@@ -120,12 +120,14 @@ begin
     end if;
   end if;
   if part ? 'max_children' and exists (
-    select from harborage_runs where run_id = part ->> 'parent' and children >= (part ->> 'max_children')::integer
+    select from harborage_runs
+    where run_id = part ->> 'parent' and session = session_num and children >= (part ->> 'max_children')::integer
   ) then
     return jsonb_build_object('refused', 'children', 'at', place);
   end if;
   if part ? 'max_tree' and exists (
-    select from harborage_runs where run_id = part ->> 'root' and tree >= (part ->> 'max_tree')::integer
+    select from harborage_runs
+    where run_id = part ->> 'root' and session = session_num and tree >= (part ->> 'max_tree')::integer
   ) then
     return jsonb_build_object('refused', 'tree', 'at', place);
   end if;

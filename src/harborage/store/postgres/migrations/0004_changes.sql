@@ -42,12 +42,11 @@ begin
     owner = case when not is_end and not is_release then owner end,
     wake_at = case when is_release then (change ->> 'wake_at')::bigint when not is_end then wake_at end,
     awaits = case
-      when is_release then change ->> 'awaits'
-      when not is_end and not change ? 'awaits' then awaits
+      when is_end then null when change ? 'awaits' then nullif(change ->> 'awaits', '') else awaits
     end,
     woken = case
       when is_release then woken or change ? 'is_ready' or unread > taken or (
-        change ? 'awaits' and harborage_is_over(change ->> 'awaits', session_num)
+        coalesce(change ->> 'awaits', '') <> '' and harborage_is_over(change ->> 'awaits', session_num)
       )
       else woken and not is_end
     end
@@ -133,7 +132,8 @@ begin
       update harborage_groups set
         status = part ->> 'status', reason = coalesce(nullif(part ->> 'reason', ''), reason),
         sealed_at = case when part ->> 'status' = 'sealed' then at_time else sealed_at end,
-        ended_at = case when part ->> 'status' in ('completed', 'cancelled') then at_time else ended_at end
+        ended_at = case when part ->> 'status' in ('completed', 'cancelled') then at_time else ended_at end,
+        outcome = coalesce(part ->> 'outcome', outcome)
       where session = nums[(part ->> 'who')::integer] and group_id = part ->> 'group';
       if part ->> 'status' in ('completed', 'cancelled') then
         perform harborage_wake_waiting(part ->> 'group', nums[(part ->> 'who')::integer]);
@@ -176,10 +176,12 @@ begin
       where session = nums[(part ->> 'who')::integer] and group_id = part ->> 'group';
     end if;
     if part ? 'parent' then
-      update harborage_runs set children = children + 1 where run_id = part ->> 'parent';
+      update harborage_runs set children = children + 1
+      where run_id = part ->> 'parent' and session = nums[(part ->> 'who')::integer];
     end if;
     if part ? 'root' then
-      update harborage_runs set tree = tree + 1 where run_id = part ->> 'root';
+      update harborage_runs set tree = tree + 1
+      where run_id = part ->> 'root' and session = nums[(part ->> 'who')::integer];
     end if;
   end loop;
 end
@@ -316,7 +318,7 @@ declare
 begin
   with free as (
     update harborage_runs set
-      owner = one ->> 'take', fence = fence + 1, attempts = attempts + 1, woken = false, wake_at = null, awaits = null
+      owner = one ->> 'take', fence = fence + 1, attempts = attempts + 1, woken = false, wake_at = null
     where run_id = any(array(
         select pause.run
         from jsonb_array_elements(one -> 'settles') as part

@@ -92,7 +92,7 @@ begin
     taken as (
       update harborage_runs as run set
         owner = for_worker, fence = run.fence + 1, attempts = run.attempts + 1, woken = false, wake_at = null,
-        awaits = null, status = greatest(run.status, 1)
+        status = greatest(run.status, 1)
       from ready where run.num = ready.num and ready.attempts < max_attempts
       returning run.num, run.priority
     )

@@ -70,7 +70,7 @@ event.type = any(:types::text[])
 select
   one.num, one.group_id, session.tenant, session."user", session.session, one.owner, one.retains_turn, one.fails_fast,
   one.description, one.status, one.reason, one.members, one.open_members, one.created_at, one.sealed_at, one.ended_at,
-  one.deadline
+  one.deadline, one.outcome
 from harborage_groups as one join harborage_sessions as session on session.num = one.session
 where
 

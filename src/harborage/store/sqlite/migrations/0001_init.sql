@@ -111,6 +111,7 @@ CREATE TABLE harborage_groups (
   sealed_at INTEGER,
   ended_at INTEGER,
   deadline INTEGER,
+  outcome TEXT NOT NULL DEFAULT '',
   UNIQUE (group_id, session)
 ) STRICT;
 

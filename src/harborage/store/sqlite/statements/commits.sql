@@ -83,7 +83,7 @@ VALUES (:sequence, :session, :place, :run, :type, :at, :crc, :data);
 SELECT run_id FROM harborage_runs WHERE session = :session AND idem = :idem;
 
 -- name: sizes
-SELECT children, tree FROM harborage_runs WHERE run_id = :run_id;
+SELECT children, tree FROM harborage_runs WHERE run_id = :run_id AND session = :session;
 
 -- name: add_run
 INSERT INTO harborage_runs (
@@ -99,10 +99,10 @@ VALUES (
 RETURNING num;
 
 -- name: add_child
-UPDATE harborage_runs SET children = children + 1 WHERE run_id = :run_id;
+UPDATE harborage_runs SET children = children + 1 WHERE run_id = :run_id AND session = :session;
 
 -- name: grow_tree
-UPDATE harborage_runs SET tree = tree + 1 WHERE run_id = :run_id;
+UPDATE harborage_runs SET tree = tree + 1 WHERE run_id = :run_id AND session = :session;
 
 -- name: move
 UPDATE harborage_runs SET
@@ -122,7 +122,8 @@ WHERE num = :num;
 
 -- name: release
 UPDATE harborage_runs SET
-  owner = NULL, wake_at = :wake_at, awaits = :awaits, woken = (woken OR :ready OR unread > 0)
+  owner = NULL, wake_at = :wake_at, awaits = CASE WHEN :awaits IS NULL THEN awaits ELSE nullif(:awaits, '') END,
+  woken = (woken OR :ready OR unread > 0)
 WHERE num = :num;
 
 -- name: await_nothing
@@ -175,7 +176,8 @@ UPDATE harborage_groups SET open_members = open_members - 1 WHERE session = :ses
 UPDATE harborage_groups SET
   status = :status, reason = coalesce(nullif(:reason, ''), reason),
   sealed_at = CASE WHEN :status = 'sealed' THEN :now ELSE sealed_at END,
-  ended_at = CASE WHEN :status IN ('completed', 'cancelled') THEN :now ELSE ended_at END
+  ended_at = CASE WHEN :status IN ('completed', 'cancelled') THEN :now ELSE ended_at END,
+  outcome = coalesce(nullif(:outcome, ''), outcome)
 WHERE num = :num;
 
 -- name: patch

@@ -13,7 +13,7 @@ ORDER BY priority DESC, num LIMIT :limit;
 
 -- name: take
 UPDATE harborage_runs SET
-  owner = :worker, fence = fence + 1, attempts = attempts + 1, woken = 0, wake_at = NULL, awaits = NULL,
+  owner = :worker, fence = fence + 1, attempts = attempts + 1, woken = 0, wake_at = NULL,
   status = CASE WHEN status = 0 AND :starts THEN 1 ELSE status END
 WHERE num = :num AND owner IS NULL AND woken AND blocked IS NULL AND status < 3
 RETURNING fence;

@@ -133,7 +133,7 @@ WHERE session.num = :num;
 SELECT
   one.num, one.group_id, session.tenant, session.user, session.session, one.owner, one.retains_turn, one.fails_fast,
   one.description, one.status, one.reason, one.members, one.open_members, one.created_at, one.sealed_at, one.ended_at,
-  one.deadline
+  one.deadline, one.outcome
 FROM harborage_groups AS one CROSS JOIN harborage_sessions AS session ON session.num = one.session
 WHERE
 

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from harborage.identity import Quadruple
 from harborage.tasks import Propagate, SpawnRequest, TaskKind
-from harborage.tasks.idempotency import fingerprint
+from harborage.tasks.requests import fingerprint
 from tests.kit.tables import each_row
 
 WORDS = st.text(alphabet="ab\x00|,[]\"'", max_size=4)
