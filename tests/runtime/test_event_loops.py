@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from harborage.identity import Identity
-from harborage.planner import Decision, Finish, FinishReason, RunContext
+from harborage.planner import CallTool, Decision, Finish, FinishReason, RunContext
 from harborage.runtime.durable import EngineElsewhereError
 from harborage.runtime.host import Runtime
 from harborage.runtime.run import Run
+from harborage.state.storage import Storage, open_storage
 from harborage.tasks import SpawnRequest, TaskKind
+from harborage.tools import SideEffect, tool
 
 ME = Identity("t", "u", "s")
 
@@ -108,3 +111,64 @@ def test_a_runtime_that_was_closed_can_be_opened_on_another_event_loop() -> None
 
     asyncio.run(use())
     asyncio.run(use())
+
+
+@tool(side_effects=SideEffect.READ)
+async def ponder() -> str:
+    """Think for ever, but for the first time on another event loop."""
+    return await Ponders.seen[-1].wait()
+
+
+class Ponders:
+    """Calls `ponder`, or ponders itself, as its goal says; never done on the first event loop."""
+
+    seen: ClassVar[list[Ponders]] = []
+
+    def __init__(self, *, is_last: bool) -> None:
+        self.is_last = is_last
+        self.is_waiting = asyncio.Event()
+        self.seen.append(self)
+
+    async def wait(self) -> str:
+        self.is_waiting.set()
+        if not self.is_last:
+            await asyncio.Event().wait()
+        return "done"
+
+    async def next(self, run: RunContext) -> Decision:
+        assert run.trajectory is not None
+        if run.goal == "call" and not run.trajectory.steps:
+            return CallTool("ponder")
+        return Finish(
+            FinishReason.GOAL, run.trajectory.steps[-1].observation if run.trajectory.steps else await self.wait()
+        )
+
+
+@pytest.mark.parametrize("goal", ["think", "call"])
+def test_the_end_of_an_event_loop_fails_no_step(goal: str, caplog: pytest.LogCaptureFixture) -> None:
+    """What was in flight is done again by the next runtime over the storage: nobody but the loop cancelled it. Nothing
+    is recorded of it, and so no record refused."""
+    for _ in range(8):  # in which order tasks are cancelled is chance
+        storage = asyncio.run(open_storage("memory:"))
+        run_id = asyncio.run(begin(goal, storage))
+        finish = asyncio.run(end(run_id, storage))
+        assert (finish.reason, finish.payload) == (FinishReason.GOAL, "done")
+    assert not [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def begin(goal: str, storage: Storage) -> str:
+    """Start a run whose step is in flight when this event loop ends."""
+    planner = Ponders(is_last=False)
+    runtime = Runtime(planner=planner, tools=[ponder], storage=storage)
+    await runtime.__aenter__()
+    run = await runtime.start(goal, who=ME)
+    await planner.is_waiting.wait()
+    return run.id
+
+
+async def end(run_id: str, storage: Storage) -> Finish:
+    async with (
+        Runtime(planner=Ponders(is_last=True), tools=[ponder], storage=storage) as runtime,
+        asyncio.timeout(60),
+    ):
+        return await (await runtime.run(run_id, who=ME)).result()

@@ -318,6 +318,8 @@ class Recorder:
             if effect.stray is None or self._failure_of(call, effect, cancelled) is None:
                 raise
             await self._clear(effect, call, before)
+            if self._is_interrupted(effect, call):
+                raise  # its host stops, and heard of it in the same turn of the event loop, which ends
             return effect.stray(call)
 
     async def _failed(self, call: StepCall, effect: Effect, error: BaseException, before: int) -> Exception | None:
@@ -336,6 +338,8 @@ class Recorder:
             raise RecordRefusedError(self._run_id, error_text(failure)) from failure
         if task.cancelling() > before:
             await self._clear(effect, call, before)
+        if isinstance(failure, StrayCancellationError) and self._is_interrupted(effect, call):
+            return None
         self._note_failure(call, failure)
         return failure
 
