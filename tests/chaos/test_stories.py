@@ -32,7 +32,7 @@ async def test_a_story_keeps_every_promise(
     seed: int, open_database: OpenDatabase, tmp_path: Path, forkserver: ForkServer
 ) -> None:
     """Killed wherever the seed says, every run ends: no effect is lost or doubled, no model asked without need."""
-    async with open_database(lease_s=1.0) as database:
+    async with open_database() as database:
         outcome = await play(seed, database, tmp_path, forkserver, most_deaths=3)
     assert outcome.broken == []
     assert outcome.deaths > 0
@@ -58,7 +58,7 @@ async def killed_after_the_act(cluster: Cluster, *, forgets_keys: bool) -> list[
 
 async def test_a_keyed_call_is_repeated_under_its_key(open_cluster: OpenCluster) -> None:
     """A call that acted before its process died is made again, and under the same key it acts once."""
-    async with open_cluster(KEYED, lease_s=1.0) as cluster:
+    async with open_cluster(KEYED) as cluster:
         assert await killed_after_the_act(cluster, forgets_keys=False) == []
         assert [process for _, process in cluster.service.calls] == ["killed", "killed", "next", "next"]
 
@@ -91,7 +91,7 @@ async def test_a_lost_effect_and_a_model_asked_too_often_are_found_out(
 
 async def test_an_unkeyed_call_becomes_unknown(open_cluster: OpenCluster) -> None:
     """A call that has effects and no key, and acted before its process died, is not made again: it is unknown."""
-    async with open_cluster(WRITE, lease_s=1.0) as cluster:
+    async with open_cluster(WRITE) as cluster:
         assert await killed_after_the_act(cluster, forgets_keys=False) == []
         assert [act.what for act in cluster.service.acts] == ["it"]
         finish = await cluster.desk.result((await cluster.run()).run_id)

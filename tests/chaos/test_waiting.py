@@ -43,7 +43,7 @@ async def is_parked(cluster: Cluster) -> bool:
 
 async def test_an_approval_sent_while_nothing_is_up_is_taken(open_cluster: OpenCluster) -> None:
     """Killed while its run waits for an approval, a process is not needed for it: the next one finds the answer."""
-    async with open_cluster(GOAL, lease_s=1.0) as cluster:
+    async with open_cluster(GOAL) as cluster:
         process = cluster.start("killed")
         pause = await question(cluster)
         await process.kill()

@@ -24,8 +24,8 @@ __all__ = ["Database", "Databases", "open_at"]
 _SQLITE = "sqlite"
 # Nobody pulls the plug here; and every process may have a pool of its own, those that died a moment ago too.
 _SETTINGS = {"fsync": "off", "max_connections": "500"}
-_LONG_LEASE_S = 60.0
-_SHORT_LEASE_S = 2.0
+# Workers beat every ten seconds, so a shorter lease takes living ones for dead; who is killed is found out by its lock.
+_LEASE_S = 60.0
 
 
 class Database(msgspec.Struct, frozen=True):
@@ -36,10 +36,7 @@ class Database(msgspec.Struct, frozen=True):
 
 
 class Databases:
-    """Makes databases: `sqlite`, `postgres` for a server that is started for the purpose, or the url of a Postgres.
-
-    Leases in Postgres are shorter than they usually are, since it takes one to find out that a process is dead.
-    """
+    """Makes databases: `sqlite`, `postgres` for a server that is started for the purpose, or the url of a Postgres."""
 
     def __init__(self, kind: str = _SQLITE) -> None:
         self._kind = kind
@@ -58,14 +55,17 @@ class Databases:
 
     @asynccontextmanager
     async def fresh(self, name: str, folder: Path, *, lease_s: float = 0.0) -> AsyncIterator[Database]:
-        """A database of that name for a `with` block; files go into the folder."""
+        """A database of that name for a `with` block; files go into the folder.
+
+        Give a shorter lease to see what becomes of workers that stand still, and of living ones taken for dead.
+        """
         if self._kind == _SQLITE:
-            yield Database(f"sqlite:{folder / 'runs.db'}", lease_s or _LONG_LEASE_S)
+            yield Database(f"sqlite:{folder / 'runs.db'}", lease_s or _LEASE_S)
             return
         schema = f"chaos_{name}"
         await self._execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE', f'CREATE SCHEMA "{schema}"')
         try:
-            yield Database(self._url(schema), lease_s or _SHORT_LEASE_S)
+            yield Database(self._url(schema), lease_s or _LEASE_S)
         finally:
             await self._execute(f'DROP SCHEMA "{schema}" CASCADE')
 
