@@ -40,7 +40,7 @@ class TaskRuns:
     def cancellation(self, row: RunRow, reason: str, *, is_cascaded: bool) -> SendControl:
         """The hard CANCEL that ends a run with its task, the call in flight included; sending it again does nothing."""
         who = row.quadruple
-        cancelled = TaskCancelled(reason, is_cascaded).payload()
+        cancelled = TaskCancelled(reason, is_cascaded, not row.is_cascading).payload()
         event_id = f"task-cancelled/{row.run_id}"
         now = self._clock.now()
         control = ControlEvent(ControlType.CANCEL, who, Scope.ADMIN, who.tenant_id, cancelled, event_id, now)

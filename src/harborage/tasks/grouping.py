@@ -191,7 +191,7 @@ class Groups:
                     if not await self._begin_to_end(row, reason):
                         raise StatusConflictError(f"group {row.group_id}", row.status, _TAKES_PART)
                 case _:
-                    await self._settle(row)
+                    await self._settle(row, task)
 
         await self._follow(task.group_id, self._changed(task.group_id, who, follow))
 
@@ -208,20 +208,22 @@ class Groups:
             return replace(completion, members=kept_members(row))
         return completion_of(group, await self._tasks(row), GroupStatus(row.status), row.reason, at)
 
-    async def _settle(self, row: GroupRow) -> None:
+    async def _settle(self, row: GroupRow, last: Task | None = None) -> None:
+        """End the group if it has to; `last` is the member that ended just now."""
         if row.open_members or row.status.is_final or not (row.members or row.status is RowStatus.ENDING):
             return
-        reason = await self._failure_in(row) if row.fails_fast and row.status is not RowStatus.ENDING else ""
+        reason = await self._failure_in(row, last) if row.fails_fast and row.status is not RowStatus.ENDING else ""
         if reason:
-            await self._end(row, GroupStatus.CANCELLED, reason, expected=_TAKES_PART, is_empty=True)
+            await self._end(row, GroupStatus.CANCELLED, reason, expected=_TAKES_PART, is_empty=True, last=last)
         elif row.status is RowStatus.SEALED:
-            await self._end(row, GroupStatus.COMPLETED, "", expected=(RowStatus.SEALED,), is_empty=True)
+            await self._end(row, GroupStatus.COMPLETED, "", expected=(RowStatus.SEALED,), is_empty=True, last=last)
         elif row.status is RowStatus.ENDING:
-            await self._end(row, GroupStatus.CANCELLED, row.reason, expected=(RowStatus.ENDING,), is_empty=True)
+            ending = (RowStatus.ENDING,)
+            await self._end(row, GroupStatus.CANCELLED, row.reason, expected=ending, is_empty=True, last=last)
 
-    async def _failure_in(self, row: GroupRow) -> str:
+    async def _failure_in(self, row: GroupRow, last: Task | None) -> str:
         """Why a fail-fast group ends, whose members have ended; it is still there when a process died over its end."""
-        failures = [failure for task in await self._tasks(row) if (failure := failure_of(task)) is not None]
+        failures = [failure for task in await self._tasks(row, last) if (failure := failure_of(task)) is not None]
         return fail_fast_reason(failures[0]) if failures else ""
 
     async def _resolve(self, row: GroupRow) -> None:
@@ -237,9 +239,10 @@ class Groups:
         *,
         expected: tuple[RowStatus, ...],
         is_empty: bool = False,
+        last: Task | None = None,
     ) -> bool:
         """End a group, its members as they stand; False where somebody else has changed it first."""
-        members = await self._tasks(row)
+        members = await self._tasks(row, last)
         completion = completion_of(group_of(row), members, status, reason, self._clock.now())
         is_early = any(not member.status.is_terminal for member in completion.members)
         change = ChangeGroup(
@@ -306,7 +309,10 @@ class Groups:
     async def _snapshot(self, row: GroupRow) -> TaskGroup:
         return group_of(row, [member.run_id for member in await self._members(row)] if row.members else ())
 
-    async def _tasks(self, row: GroupRow) -> list[Task]:
+    async def _tasks(self, row: GroupRow, last: Task | None = None) -> list[Task]:
+        """The members; a group that has had one alone is not read for it."""
+        if last is not None and row.members == 1:
+            return [last]
         return [task_of(member) for member in await self._members(row)] if row.members else []
 
     async def _members(self, row: GroupRow) -> list[RunRow]:

@@ -15,7 +15,6 @@ from harborage.tasks import (
     GroupCompletion,
     MemberOutcome,
     NotFoundError,
-    Propagate,
     RegistryClosedError,
     TaskFilter,
     TaskID,
@@ -24,7 +23,6 @@ from harborage.tasks import (
 )
 
 if TYPE_CHECKING:
-    from harborage.identity import Quadruple
     from harborage.runtime.agent.live import LiveRun
     from harborage.runtime.agent.services import AgentServices
 
@@ -82,7 +80,8 @@ async def end_children(services: AgentServices, live: LiveRun, reason: FinishRea
     takes_all = reason is None or reason is FinishReason.CANCELLED
     if tasks is None or not (takes_all or live.has_children):
         return []
-    if takes_all and live.state is not None and live.state.task_cancelled is not None and await _isolates(tasks, who):
+    cancelled = None if live.state is None else live.state.task_cancelled
+    if takes_all and cancelled is not None and cancelled.is_isolated:
         return []
     for name in live.named_groups:
         group = await find_group(tasks, who, name)
@@ -159,11 +158,3 @@ def _parsed(result: bytes) -> Any:
 
 def _lives(task: TaskSummary) -> bool:
     return not task.status.is_terminal
-
-
-async def _isolates(tasks: TaskRegistry, who: Quadruple) -> bool:
-    """Whether the tasks below the run's own are left alone when that is cancelled."""
-    try:
-        return (await tasks.get(who.run_id, who=who)).propagate_on_cancel is Propagate.ISOLATE
-    except NotFoundError:
-        return False

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -46,6 +46,7 @@ Refuse: TypeAlias = Callable[[ControlEvent], None]
 """Says of a control that it came too late."""
 
 _LONGEST_WAIT = timedelta(days=1)
+_CONTROLS: Final = 100
 _PROGRESS = Change(progress=True)
 _NO_BODIES: Mapping[str, bytes] = {}
 
@@ -88,10 +89,11 @@ class Carried(msgspec.Struct, kw_only=True):
 
     async def fetch(self, records: Records) -> None:
         """Hand over everything that was sent and is not handed over yet."""
-        while page := await records.controls(self.lease.run_id, after=self.delivered):
+        while True:
+            page = await records.controls(self.lease.run_id, after=self.delivered, limit=_CONTROLS)
             for sent in page:
                 self.admit(sent)
-            if self.inbox is None or self.unreadable is not None:
+            if len(page) < _CONTROLS or self.inbox is None or self.unreadable is not None:
                 return
 
     def admit(self, sent: ControlRow) -> None:

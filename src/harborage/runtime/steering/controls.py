@@ -120,14 +120,17 @@ class ControlEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TaskCancelled(msgspec.Struct, frozen=True):
-    """Why the task of a run was cancelled, and whether it went along with a task above it."""
+    """Why the task of a run was cancelled, whether it went along with a task above it, and whether those below it are
+    left alone."""
 
     reason: str = ""
     is_cascaded: bool = False
+    is_isolated: bool = False
 
     def payload(self) -> dict[str, Any]:
         """The payload of the CANCEL that says so to the run."""
-        return {"hard": True, _TASK_CANCELLED: {"reason": self.reason, "cascaded": self.is_cascaded}}
+        said = {"reason": self.reason, "cascaded": self.is_cascaded, "isolated": self.is_isolated}
+        return {"hard": True, _TASK_CANCELLED: said}
 
     @staticmethod
     def of(control: ControlEvent) -> TaskCancelled | None:
@@ -135,7 +138,8 @@ class TaskCancelled(msgspec.Struct, frozen=True):
         said = (control.payload or {}).get(_TASK_CANCELLED)
         if not isinstance(said, dict):
             return None
-        return TaskCancelled(str(said.get("reason", "")), said.get("cascaded") is True)
+        is_cascaded, is_isolated = (said.get(name) is True for name in ("cascaded", "isolated"))
+        return TaskCancelled(str(said.get("reason", "")), is_cascaded, is_isolated)
 
 
 def answered_pause(control: ControlEvent) -> str:
