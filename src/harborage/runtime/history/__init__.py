@@ -1,6 +1,6 @@
-"""What can be done with a run's record after the fact: read it, replay it, fork it, compare it with another.
+"""The recorded history of a run: read it, replay it, fork it, compare it with another.
 
-Everything here starts from the entries of a record, as `Run.history()` gives them, and never changes them.
+Everything here starts from the entries of a journal, as `Run.history()` returns them, and never changes them.
 """
 
 from __future__ import annotations

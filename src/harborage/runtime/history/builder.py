@@ -1,6 +1,6 @@
-"""The entries of a record folded into a run's history. Pure; it reads what code of any age has recorded.
+"""Builds a run's history from the entries of its journal. Pure; it reads entries of every earlier version.
 
-Nothing of the agent is needed, and nothing is run again: a record that today's code would not go on with can be shown.
+No code of the agent is needed or executed: the journal of a run that today's code cannot resume can be shown.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def build_history(record: Sequence[bytes]) -> RunHistory:
 
 
 class _Step(msgspec.Struct, kw_only=True):
-    """A step while its entries come in; calls by their position, since branches write as they go."""
+    """A step while its entries are added; calls are by position, since branches record concurrently."""
 
     step: StepTaken
     calls: dict[str, CallMade] = {}
@@ -154,7 +154,7 @@ class _HistoryBuilder:
     def _read(self, value: msgspec.Raw, type: Any) -> Any:
         return read_value(value, type, self._where)
 
-    # ── The planner ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── The planner ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _plan(self, entry: Done | Failed | Cut) -> None:
         place = place_of(entry.position)
@@ -187,7 +187,7 @@ class _HistoryBuilder:
             for one in exchanges_in(heard, self._where)
         )
 
-    # ── What came of a decision ─────────────────────────────────────────────────────────────────────────────────────
+    # ── Results of a decision ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _stepped(self, entry: Begun | Done | Failed | Cut) -> None:
         match entry:
@@ -212,7 +212,7 @@ class _HistoryBuilder:
         step.ended_at = entry.at
 
     def _joined(self, entry: Joined) -> None:
-        """Branches that the join did not wait for count as cancelled, however far they came."""
+        """Mark the branches that the join did not wait for as cancelled."""
         place = place_of(entry.position)
         step = self._step_at(place)
         if step is None:
@@ -225,7 +225,7 @@ class _HistoryBuilder:
                 step.calls[key] = replace(call, status=CallStatus.CANCELLED)
 
     def _step_at(self, place: Place) -> _Step | None:
-        """The step that asked the question at this place: entries of one step may come after the next has begun."""
+        """Return the step of a position: entries of one step may come after the next has begun."""
         index = bisect_left(self._planned, (place.history, place.at)) - 1
         return self.steps[index] if index >= 0 and self._planned[index][0] == place.history else None
 
@@ -279,7 +279,7 @@ class _HistoryBuilder:
             case _:
                 pass
 
-    # ── Steering ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Steering ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _arrived(self, entry: Arrived) -> None:
         arrivals = self._read(entry.arrivals, Arrivals)
@@ -317,7 +317,7 @@ class _HistoryBuilder:
         )
 
     def _settle(self, token: str, decision: str, answer: dict[str, Any] | None, at: datetime) -> None:
-        """Note how the pause of this token was settled; without one, the pause that is open."""
+        """Record how the pause of this token was settled; without a token, the open pause."""
         for index in range(len(self.pauses) - 1, -1, -1):
             pause = self.pauses[index]
             if not pause.decision and token in ("", pause.token):
@@ -345,7 +345,7 @@ def _approved(call: CallMade, entry: Begun | Done | Failed | Cut, approval: Appr
 
 
 def _call_at(step: _Step, place: Place, tool: str) -> tuple[str, CallMade]:
-    """The call of a step at this place, and its key: an approval and the call that it lets through are one."""
+    """Return the call of a step at this position, and its key; an approval and its call share one."""
     key = tool if place.branch is None else f"{place.at}.{place.branch}"
     known = step.calls.get(key)
     if known is None:
@@ -359,7 +359,7 @@ def _tool_of(decision: Decision | None, branch: int) -> str:
 
 
 def _args(decision: Decision | None, place: Place) -> str:
-    """The arguments that the planner wanted the call at this place to be made with."""
+    """Return the planner's arguments for the call at this position."""
     match decision:
         case CallTool():
             return _text(decision.args)

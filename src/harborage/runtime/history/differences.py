@@ -1,4 +1,4 @@
-"""What differs: between what a run recorded and what happens now, or between two runs; as diffs for people. Pure."""
+"""Differences between a recorded run and its replay, or between two runs, as diffs for people. Pure."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ _SETTINGS: Final = "settings"
 
 
 class DifferenceKind(StrEnum):
-    """What kind of thing differs."""
+    """The kind of a difference."""
 
     STEP = "step"
-    """The loop asks for another step than was recorded."""
+    """The loop takes another step than was recorded."""
     ARGUMENTS = "arguments"
     """A call would be made with other arguments."""
     PROMPT = "prompt"
-    """The model is asked something else."""
+    """The model gets another prompt."""
     MODEL = "model"
-    """The model is asked more often, or less often, or its answer is not on record."""
+    """The model is called more often, or less often, or its answer was not recorded."""
     DECISION = "decision"
-    """The planner decides something else."""
+    """The planner makes another decision."""
     NOTES = "notes"
-    """The planner decides the same, and says something else about it."""
+    """The planner makes the same decision, with other notes."""
     FAILURE = "failure"
-    """The planner fails where it did not, or does not where it did, or with another error."""
+    """The planner fails only now, only then, or with another error."""
     NETWORK = "network"
-    """Something tried to use the network, so what it would have found is not on record."""
+    """Code tried to use the network, whose answer is not recorded."""
     ENDING = "ending"
     """The run ends in another way."""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The first place where what happens now is not what was recorded.
+    """The first difference between a replay and the record.
 
     `step` is the planner's step, counted from 1; 0 is before the first. `what` says it in a sentence, `diff` shows it:
     lines that begin with `-` were recorded, those with `+` are now.
@@ -66,7 +66,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def compare(one: RunHistory, other: RunHistory, *, clean: Clean = lambda value: value) -> str:
-    """Two runs side by side as a diff of their steps, times left out; empty when they took the same steps."""
+    """Return the diff of the steps of two runs, without times; empty if they took the same steps."""
     lines = ([line for step in run.steps for line in _comparable(run, step, clean)] for run in (one, other))
     return _diff(*lines, names=(one.run_id, other.run_id), context=2, most=400)
 
@@ -76,12 +76,12 @@ def _comparable(run: RunHistory, step: Any, clean: Clean) -> list[str]:
 
 
 def prompt_diff(recorded: Prompt, now: Prompt) -> str:
-    """The lines of two prompts that differ."""
+    """Return the diff of two prompts."""
     return _diff(_prompt_lines(recorded), _prompt_lines(now))
 
 
 def value_diff(recorded: Any, now: Any) -> str:
-    """The lines of two values that differ, both as indented JSON."""
+    """Return the diff of two values, both as indented JSON."""
     return _diff(_value_lines(recorded), _value_lines(now))
 
 
@@ -132,7 +132,7 @@ def _value_lines(value: Any) -> list[str]:
 
 
 def _readable(value: Any) -> Any:
-    """A decision with its arguments as text, where JSON would hold them as base64."""
+    """Return a decision with its arguments as text instead of base64."""
     match value:
         case CallTool():
             return {"type": "CallTool", "tool": value.tool, "args": _text(value.args), "call_id": value.call_id}

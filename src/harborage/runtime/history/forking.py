@@ -1,7 +1,6 @@
-"""A new run out of the first steps of another: what it is asked for, and the record that it begins with. Pure.
+"""A new run from the first steps of another: its request, and the journal that it begins with. Pure.
 
-The steps before the fork are the other run's, with everything that came of them; nothing of them happens again. The
-other run is only read.
+The steps before the fork are copied with their results; none of them is executed again. The other run is only read.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ __all__ = ["Fork", "ForkError", "fork_at"]
 
 
 class ForkError(HarborageError):
-    """A run cannot be forked at that step; the text says which steps there are."""
+    """A run cannot be forked at that step; the text names the possible steps."""
 
 
 class Fork(msgspec.Struct, frozen=True, kw_only=True):
-    """A run to be: `seed` is what `Engine.start` begins it with. The identity of `request` is still the parent's."""
+    """A fork before its start: `seed` are its first entries, for `Engine.start`; `request` has the parent identity."""
 
     request: RunRequest
     seed: tuple[bytes, ...]
@@ -55,11 +54,11 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
     at: int
 
     def for_run(self, who: Quadruple) -> RunRequest:
-        """What the run `who` is started with."""
+        """Return the request of the run `who`."""
         return replace(self.request, who=who, task_id=who.run_id)
 
     def limited(self, limits: Limits, deadline: datetime | None, now: datetime) -> Fork:
-        """The same run under these limits, if it starts now.
+        """Return the fork under these limits, if it starts now.
 
         Raises:
             ValueError: the deadline has no time zone.
@@ -70,7 +69,7 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, request=replace(self.request, limits=kept, deadline=limits.until(deadline, now)))
 
     def task(self, who: Identity, goal: str) -> SpawnRequest:
-        """The task that the run is for."""
+        """Return the task of the run."""
         return SpawnRequest(
             identity=who.with_run(""),
             kind=TaskKind.FOREGROUND,
@@ -82,14 +81,14 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
 def fork_at(
     record: Sequence[bytes], at: int, *, now: datetime, goal: str = "", is_live: bool = False, max_steps: int = 0
 ) -> Fork:
-    """The fork of a recorded run that decides step `at`, counted from 1, anew and goes on from there.
+    """Return the fork of a recorded run that decides step `at`, counted from 1, anew, and continues from there.
 
-    With `goal` it is redirected at that step, or begins with that goal at step 1. Unless it `is_live`, what it does
-    from there on has no effects: calls of tools that change something, and spawned tasks, are refused. Its deadline is
-    not taken over; `max_steps` 0 is.
+    With `goal` it is redirected at that step, or begins with that goal at step 1. Unless it `is_live`, its new steps
+    have no effects: calls of tools with effects, and spawned tasks, are refused. The deadline of the run is not
+    inherited; `max_steps` 0 inherits its steps.
 
     Raises:
-        ForkError: there is no such step, or it lies before a rollover.
+        ForkError: there is no such step, or it is before a rollover.
         JournalCorruptError: the record cannot be read.
     """
     opened = open_record(record)
@@ -122,7 +121,7 @@ def _name(entry: Entry) -> str:
 
 
 def _steps_before(entries: Sequence[Entry]) -> int:
-    """How many planner's steps lie before the last rollover."""
+    """Return the number of the planner's steps before the last rollover."""
     rolled = [index for index, entry in enumerate(entries) if isinstance(entry, Rolled)]
     earlier = entries[: rolled[-1]] if rolled else ()
     return sum(isinstance(one, Done | Failed | Cut) and one.name == "plan" for one in earlier)
@@ -137,7 +136,7 @@ def _no_such_step(run_id: str, at: int, before: int, count: int) -> str:
 
 
 def _kept(seed: Sequence[Entry], cut: int) -> list[Entry]:
-    """What was recorded before the question at `cut`, without the beginning of a task that is another's."""
+    """Return the entries before position `cut`, without the start of the parent's own task."""
     kept: list[Entry] = []
     is_before = True
     for entry in seed:
@@ -153,8 +152,8 @@ def _kept(seed: Sequence[Entry], cut: int) -> list[Entry]:
 
 
 def _redirected(kept: list[Entry], cut: int, goal: str, who: Quadruple, now: datetime) -> list[Entry]:
-    """The same with another goal, given at the last boundary: whoever replays the fork finds the earlier steps as they
-    were asked for."""
+    """Return the entries with another goal, given at the last boundary: in a replay of the fork the earlier steps keep
+    their goal."""
     control = ControlEvent(ControlType.REDIRECT, who, Scope.ADMIN, who.tenant_id, {"goal": goal}, f"fork-{cut}", now)
     places = {place_of(one.position).at: index for index, one in enumerate(kept) if one.position}
     steered = places.get(cut - 1)

@@ -1,6 +1,6 @@
-"""A run's history as values: what was decided, what came of it, what steering did, what it cost.
+"""A run's history as values: decisions, observations, controls, pauses, costs.
 
-Everything is folded from the record by `fold` and is plain enough to become JSON as it is.
+`builder` makes them from the journal. They can be encoded as JSON.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class CallStatus(StrEnum):
-    """How a call ended. `CUT` was cut short by a hard cancel or the deadline, `OPEN` has no outcome on record."""
+    """How a call ended. `CUT` was ended by a hard cancel or the deadline, `OPEN` has no recorded outcome."""
 
     DONE = "done"
     FAILED = "failed"
@@ -44,7 +44,7 @@ class CallStatus(StrEnum):
 
 
 class ModelAsked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One call of the model: how many messages it was asked with, and its answer or what it failed with."""
+    """One call of the model: the number of messages of its prompt, and its answer or error."""
 
     messages: int = 0
     answer: Answered | None = None
@@ -52,9 +52,9 @@ class ModelAsked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CallMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One call of a tool. `args` are the JSON text it was made with; `branch` counts from 0 in a parallel call.
+    """One call of a tool. `args` are its arguments as JSON text; `branch` counts from 0 in a parallel call.
 
-    `refusal` is why an approval gate did not let it through; such a call was never made.
+    `refusal` is why an approval gate rejected it; such a call was never made.
     """
 
     tool: str
@@ -73,7 +73,7 @@ class CallMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ChildSpawned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A task that the run spawned; `task_id` is also the id of its run. `error` is why there is none."""
+    """A task that the run spawned; `task_id` is also the id of its run. `error` is why it was not spawned."""
 
     task_id: str = ""
     kind: str = ""
@@ -82,7 +82,7 @@ class ChildSpawned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class PauseTaken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A pause of the run: why and since when, how it was settled and when; `by` is `planner` or `steering`."""
+    """A pause of the run: its reason and start, its decision and end; `by` is `planner` or `steering`."""
 
     token: str
     reason: PauseReason
@@ -96,7 +96,7 @@ class PauseTaken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ControlTaken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A control that reached the run, before step `before_step`; `error` is the code of why it was not applied."""
+    """A control that reached the run, before step `before_step`; `error` is the error's code if it was not applied."""
 
     type: ControlType
     at: datetime
@@ -108,10 +108,10 @@ class ControlTaken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class StepTaken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One call of the planner and what came of it. `number` counts from 1; `history` counts rollovers before.
+    """One call of the planner and its results. `number` counts from 1; `history` counts the rollovers before it.
 
-    `error` is what the planner failed with, `cut` why it was cut short; then there is no decision. `observation` is
-    what the step brought where that is no call of a tool: how an awaited task ended, why a decision was refused.
+    `error` is the planner's error, `cut` why its call was interrupted; then there is no decision. `observation` is the
+    result of a step without a call of a tool: the end of an awaited task, or the refusal of a decision.
     """
 
     number: int
@@ -134,7 +134,7 @@ class StepTaken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Sums over a run, of what its record holds. `cost` is by currency; a model without a price adds none."""
+    """Sums over the recorded steps of a run. `cost` is by currency; a model without a price adds none."""
 
     steps: int = 0
     tool_calls: int = 0
@@ -147,8 +147,8 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class RunHistory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A run from its beginning to its last recorded entry.
 
-    `ended_at` is None while it goes on; then either `finish` or `error` says how it ended. `seconds` is from its start
-    to its end, or to the last thing on record.
+    `ended_at` is None until it ends; then either `finish` or `error` is set. `seconds` is from its start to its end, or
+    to its last entry.
     """
 
     run_id: str
@@ -180,5 +180,5 @@ class RunHistory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return tuple(child for step in self.steps for child in step.children)
 
     def to_json(self) -> bytes:
-        """The whole history as JSON."""
+        """Return the whole history as JSON."""
         return codec.encode(self, "history")

@@ -1,7 +1,7 @@
-"""The network, forbidden for a while: whoever opens a connection inside the block gets an error that names the code.
+"""Refusing the network inside a block: code that opens a connection gets an error that names it.
 
-By default only what runs in the block is kept from the network: this task, and the tasks and threads that it starts.
-With `everywhere` the whole process is, which is right for a process that does nothing else.
+By default this holds for the code in the block: this task, and the tasks and threads that it starts. With `everywhere`
+it holds for the whole process, which is right for a process that does nothing else.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PLUMBING: Final = ("socket.py", "selectors.py", "ssl.py", "threading.py", "queu
 
 
 class OfflineError(HarborageError):
-    """Something tried to use the network where there is none. `culprit` is the code that did: `file:line function`."""
+    """Code tried to use the network inside `offline`. `culprit` is that code: `file:line function`."""
 
     def __init__(self, culprit: str = "", what: str = "") -> None:
         self.culprit = culprit
@@ -37,15 +37,15 @@ class OfflineError(HarborageError):
 
 
 class Attempts:
-    """What tried to use the network meanwhile, in order; each of them was refused."""
+    """The refused attempts to use the network, in order."""
 
     def __init__(self) -> None:
         self.refused: list[OfflineError] = []
-        self.is_over = False  # a task that was started in the block may outlive it
+        self.is_over = False  # a task that is started in the block may outlive it
 
 
 class _Guard:
-    """Stands in for the parts of `socket` that reach out, as long as at least one block wants it to."""
+    """Replaces the parts of `socket` that use the network, while at least one block is entered."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -79,12 +79,12 @@ class _Guard:
             self._replace(socket.socket, name)
         for name in _RESOLVERS:
             self._replace(socket, name)
-        # It resolves names in a thread that knows nothing of who asked, so it is the asking that is refused.
+        # It resolves names in a thread without the caller's context, so the request itself is refused.
         self._replace(asyncio.BaseEventLoop, "getaddrinfo")
 
     def _replace(self, owner: Any, name: str) -> None:
         inner = getattr(owner, name)
-        # What a class inherits is not its own: it is given back by taking ours away.
+        # An inherited attribute is restored by deleting our own.
         self._originals.append((owner, name, vars(owner).get(name)))
 
         def guarded(*args: Any, **options: Any) -> Any:
@@ -106,7 +106,7 @@ class _Guard:
 
 
 def _is_new_to_the_network(family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> bool:
-    """Whether a socket that is made like this can reach another machine; event loops make pairs that cannot."""
+    """Return whether a socket with these arguments can reach another machine; the pairs of event loops cannot."""
     return fileno is None and family in _NETWORK
 
 
@@ -116,7 +116,7 @@ _GUARD: Final = _Guard()
 
 @contextmanager
 def offline(*, everywhere: bool = False) -> Iterator[Attempts]:
-    """Refuse the network inside the block; what tried to use it is in the value that the block is given.
+    """Refuse the network inside the block; the value of the block lists the attempts.
 
     Connections that are open already stay open. Blocks may nest and overlap.
     """
@@ -132,11 +132,11 @@ def offline(*, everywhere: bool = False) -> Iterator[Attempts]:
 
 
 def _culprit() -> str:
-    """The code that reached out: the innermost that is nobody's plumbing, and who had called it from outside."""
+    """Return the code that used the network: the innermost frame outside of libraries, and its caller."""
     frames: list[traceback.FrameSummary] = []
     for frame in traceback.extract_stack(sys._getframe(2)):
         if frame.name == "_run" and Path(frame.filename).parts[-2:] == ("asyncio", "events.py"):
-            frames.clear()  # below is whoever runs the event loop, who has asked for nothing
+            frames.clear()  # the frames below run the event loop, and did not use the network
         elif not _is_plumbing(frame.filename):
             frames.append(frame)
     if not frames:
@@ -167,7 +167,7 @@ def _short(file: str) -> str:
 
 
 def _address(args: tuple[Any, ...]) -> str:
-    """Where it wanted to go; a host and a port, and nothing that was to be sent."""
+    """Return the host and port of the attempt, and no data."""
     places = [one for one in args if isinstance(one, tuple) and len(one) >= 2]
     if places:
         return f"{places[0][0]}:{places[0][1]}"

@@ -1,4 +1,4 @@
-"""Finding a run in a store by a few characters of its id, and reading its record whole."""
+"""Finding a run in a store by the beginning of its id, and reading its whole journal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEAST_END: Final = 4
 
 
 class RunUnknownError(HarborageError):
-    """No run with that id is kept here. `wanted` is what was asked for."""
+    """There is no run with that id in the store. `wanted` is the id."""
 
     def __init__(self, wanted: str = "", where: str = "") -> None:
         self.wanted = wanted
@@ -43,7 +43,7 @@ class RunPrefixError(HarborageError):
 
 
 async def all_runs(store: Store, query: RunQuery) -> builtins.list[RunRow]:
-    """Every kept run of a query, oldest first."""
+    """Return every run of a query, oldest first."""
     return await RunReader(store).rows(msgspec.structs.replace(query, oldest_first=True))
 
 
@@ -54,7 +54,7 @@ def is_part(wanted: str, whole: str) -> bool:
 
 
 async def find_run(store: Store, wanted: str, *, where: str = "") -> RunRow:
-    """The run whose id is `wanted`, or begins or ends with it; `where` names the store in errors.
+    """Return the run whose id is `wanted`, or begins or ends with it; `where` names the store in errors.
 
     An id begins with the time: runs that were started together differ at the end, of which four characters are enough.
 
@@ -76,7 +76,7 @@ async def find_run(store: Store, wanted: str, *, where: str = "") -> RunRow:
 
 
 async def read_run(store: Store, run_id: str) -> builtins.list[bytes]:
-    """A run's record, its large values put back in their places; empty for an unknown run.
+    """Return a run's journal with its large values in their places; empty for an unknown run.
 
     Raises:
         EntryDamagedError, JournalCorruptError: it is damaged; the text names the entry.

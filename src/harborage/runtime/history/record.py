@@ -1,4 +1,4 @@
-"""A run's record, read: its request, its entries, and what their positions mean. Pure."""
+"""A run's decoded journal: its request, its entries, and the meaning of their positions. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Opened", "Place", "exchanges_in", "open_record", "place_of"]
 
 
 class Opened(NamedTuple):
-    """A record that was read: what the run was asked for, and every entry in order."""
+    """A decoded journal: the request of the run, and every entry in order."""
 
     request: RunRequest
     entries: list[Entry]
@@ -29,7 +29,7 @@ class Opened(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where in its run an entry stands: after how many rollovers, at which question, in which branch of it."""
+    """The position of an entry: the rollovers before it, its step, and its branch in that step."""
 
     history: int
     at: int
@@ -37,10 +37,10 @@ class Place(NamedTuple):
 
 
 def open_record(record: Sequence[bytes]) -> Opened:
-    """The record that these entries are, whole as `Run.history()` gives them.
+    """Decode the entries of `Run.history()`.
 
     Raises:
-        JournalCorruptError: there are none, one of them is none, or the first says nothing of what was asked for.
+        JournalCorruptError: there are none, one cannot be read, or the first is not the run's request.
     """
     if not record:
         raise JournalCorruptError("there is no record: a run's first entry is written before it begins")
@@ -52,10 +52,10 @@ def open_record(record: Sequence[bytes]) -> Opened:
 
 
 def place_of(position: str) -> Place:
-    """What a position says.
+    """Parse a position.
 
     Raises:
-        JournalCorruptError: it is none.
+        JournalCorruptError: it is no position.
     """
     number, tilde, rest = position.partition("~")
     history, path = (number, rest) if tilde else ("0", position)
@@ -67,7 +67,7 @@ def place_of(position: str) -> Place:
 
 
 def exchanges_in(heard: msgspec.Raw | None, where: str) -> list[Exchange]:
-    """The calls of the model that a step has on record.
+    """Return the recorded model calls of a step.
 
     Raises:
         JournalCorruptError: they cannot be read.
