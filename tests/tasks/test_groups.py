@@ -27,6 +27,7 @@ from harborage.tasks.groups import (
     check_sealable,
     completion_of,
     failure_of,
+    outcome_of,
     verdict,
 )
 from tests.kit.tables import each_row
@@ -89,23 +90,21 @@ def test_only_a_sealed_group_is_resolved_by_hand(facts: GroupFacts) -> None:
 
 def test_only_a_failed_member_is_a_failure() -> None:
     """A cancelled or complete member is none, whatever it carries; a failed one without details still is."""
-    task = Task(id="t", identity=Quadruple("t", "u", "s"), kind=TaskKind.BACKGROUND)
     for status in TaskStatus:
-        got = failure_of(Task(id="t", identity=task.identity, kind=task.kind, status=status, error=TaskFailure("boom")))
+        got = failure_of(MemberOutcome("t", status, error=TaskFailure("boom")))
         assert (got is not None) == (status is TaskStatus.FAILED)
-    bare = Task(id="t", identity=task.identity, kind=task.kind, status=TaskStatus.FAILED)
-    assert failure_of(bare) == TaskFailure()
+    assert failure_of(MemberOutcome("t", TaskStatus.FAILED)) == TaskFailure()
 
 
 def test_a_completion_says_how_members_stand() -> None:
     """The completion has each member as it stands, in order, with the group's owner, end and reason."""
     group = TaskGroup(id="g", session=Identity("t", "u", "s"), owner_task_id="o", created_at=AT)
     who = Quadruple("t", "u", "s")
-    members = [
+    tasks = [
         Task(id="a", identity=who, kind=TaskKind.BACKGROUND, status=TaskStatus.COMPLETE, result=b"1"),
         Task(id="b", identity=who, kind=TaskKind.BACKGROUND, status=TaskStatus.RUNNING),
     ]
-    completion = completion_of(group, members, G.CANCELLED, "why", AT)
+    completion = completion_of(group, map(outcome_of, tasks), G.CANCELLED, "why", AT)
     assert completion.members == (
         MemberOutcome("a", TaskStatus.COMPLETE, b"1"),
         MemberOutcome("b", TaskStatus.RUNNING),

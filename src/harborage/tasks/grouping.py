@@ -30,6 +30,7 @@ from harborage.tasks.groups import (
     completion_of,
     fail_fast_reason,
     failure_of,
+    outcome_of,
     verdict,
 )
 from harborage.tasks.model import (
@@ -37,6 +38,7 @@ from harborage.tasks.model import (
     GroupCompletion,
     GroupRequest,
     GroupStatus,
+    MemberOutcome,
     Task,
     TaskGroup,
     TaskGroupID,
@@ -177,13 +179,13 @@ class Groups:
         for task in tasks:
             self.ends.task_ended(task)
         for task in {task.group_id: task for task in tasks}.values():
-            await self.member_ended(task)
+            await self.member_ended(task.identity.identity, task.group_id, outcome_of(task))
 
-    async def member_ended(self, task: Task) -> None:
+    async def member_ended(self, who: Identity, group_id: TaskGroupID, member: MemberOutcome) -> None:
         """Do what follows for the group of a task that has ended: a failed one may end it, the last one does."""
-        if not task.group_id:
+        if not group_id:
             return
-        who, failure = task.identity.identity, failure_of(task)
+        failure = failure_of(member)
 
         async def follow(row: GroupRow) -> None:
             match verdict(facts_of(row), failure):
@@ -191,9 +193,9 @@ class Groups:
                     if not await self._begin_to_end(row, reason):
                         raise StatusConflictError(f"group {row.group_id}", row.status, _TAKES_PART)
                 case _:
-                    await self._settle(row, task)
+                    await self._settle(row, member)
 
-        await self._follow(task.group_id, self._changed(task.group_id, who, follow))
+        await self._follow(group_id, self._changed(group_id, who, follow))
 
     async def settle(self, who: Identity, group_id: TaskGroupID) -> None:
         """End the group if all its members have ended and nobody has ended it yet."""
@@ -206,9 +208,9 @@ class Groups:
         if row.outcome:
             completion = completion_of(group, (), GroupStatus(row.status), row.reason, at)
             return replace(completion, members=kept_members(row))
-        return completion_of(group, await self._tasks(row), GroupStatus(row.status), row.reason, at)
+        return completion_of(group, await self._outcomes(row), GroupStatus(row.status), row.reason, at)
 
-    async def _settle(self, row: GroupRow, last: Task | None = None) -> None:
+    async def _settle(self, row: GroupRow, last: MemberOutcome | None = None) -> None:
         """End the group if it has to; `last` is the member that ended just now."""
         if row.open_members or row.status.is_final or not (row.members or row.status is RowStatus.ENDING):
             return
@@ -221,9 +223,11 @@ class Groups:
             ending = (RowStatus.ENDING,)
             await self._end(row, GroupStatus.CANCELLED, row.reason, expected=ending, is_empty=True, last=last)
 
-    async def _failure_in(self, row: GroupRow, last: Task | None) -> str:
+    async def _failure_in(self, row: GroupRow, last: MemberOutcome | None) -> str:
         """Why a fail-fast group ends, whose members have ended; it is still there when a process died over its end."""
-        failures = [failure for task in await self._tasks(row, last) if (failure := failure_of(task)) is not None]
+        failures = [
+            failure for member in await self._outcomes(row, last) if (failure := failure_of(member)) is not None
+        ]
         return fail_fast_reason(failures[0]) if failures else ""
 
     async def _resolve(self, row: GroupRow) -> None:
@@ -239,12 +243,12 @@ class Groups:
         *,
         expected: tuple[RowStatus, ...],
         is_empty: bool = False,
-        last: Task | None = None,
+        last: MemberOutcome | None = None,
     ) -> bool:
         """End a group, its members as they stand; False where somebody else has changed it first."""
-        members = await self._tasks(row, last)
+        members = await self._outcomes(row, last)
         completion = completion_of(group_of(row), members, status, reason, self._clock.now())
-        is_early = any(not member.status.is_terminal for member in completion.members)
+        is_early = any(not member.status.is_terminal for member in members)
         change = ChangeGroup(
             group_id=row.group_id,
             who=row.who,
@@ -252,7 +256,7 @@ class Groups:
             status=RowStatus(status),
             reason=reason,
             is_empty=is_empty,
-            outcome=members_document(completion.members) if is_early else b"",
+            outcome=members_document(members) if is_early else b"",
         )
         try:
             await self._changes.commit(Commit(groups=(change,)), [announcements.group_ended(completion)])
@@ -309,11 +313,11 @@ class Groups:
     async def _snapshot(self, row: GroupRow) -> TaskGroup:
         return group_of(row, [member.run_id for member in await self._members(row)] if row.members else ())
 
-    async def _tasks(self, row: GroupRow, last: Task | None = None) -> list[Task]:
+    async def _outcomes(self, row: GroupRow, last: MemberOutcome | None = None) -> list[MemberOutcome]:
         """The members; a group that has had one alone is not read for it."""
         if last is not None and row.members == 1:
             return [last]
-        return [task_of(member) for member in await self._members(row)] if row.members else []
+        return [outcome_of(task_of(member)) for member in await self._members(row)] if row.members else []
 
     async def _members(self, row: GroupRow) -> list[RunRow]:
         """The members, whole, in the order they joined."""

@@ -113,7 +113,7 @@ def outcome_of(task: Task) -> MemberOutcome:
 
 
 def completion_of(
-    group: TaskGroup, members: Iterable[Task], final_status: GroupStatus, reason: str, at: datetime
+    group: TaskGroup, members: Iterable[MemberOutcome], final_status: GroupStatus, reason: str, at: datetime
 ) -> GroupCompletion:
     """The record of how `group` ended at `at`, with its members as they stand."""
     return GroupCompletion(
@@ -122,13 +122,13 @@ def completion_of(
         owner_task_id=group.owner_task_id,
         final_status=final_status,
         resolved_at=at,
-        members=tuple(outcome_of(task) for task in members),
+        members=tuple(members),
         reason=reason,
     )
 
 
-def failure_of(task: Task) -> TaskFailure | None:
+def failure_of(member: MemberOutcome) -> TaskFailure | None:
     """The failure that counts for fail-fast: a failed member's. A cancelled member never triggers it."""
-    if task.status is not TaskStatus.FAILED:
+    if member.status is not TaskStatus.FAILED:
         return None
-    return task.error if task.error is not None else TaskFailure()
+    return member.error if member.error is not None else TaskFailure()

@@ -49,6 +49,7 @@ from harborage.tasks.grouping import MAX_TRIES, Groups
 from harborage.tasks.model import (
     GroupAction,
     GroupRequest,
+    MemberOutcome,
     PatchAction,
     PatchStatus,
     SpawnRequest,
@@ -74,7 +75,7 @@ from harborage.tasks.requests import (
     redacted_result,
     tool_request,
 )
-from harborage.tasks.rows import new_run, outcome_of_failure, outcome_of_result, patch_of, task_of
+from harborage.tasks.rows import member_of, new_run, outcome_of_failure, outcome_of_result, patch_of, task_of
 from harborage.tasks.transitions import Move as Step
 from harborage.tasks.transitions import target_of
 from harborage.tasks.trees import below, cancellation, circle, rows_of
@@ -294,19 +295,21 @@ class InProcessTaskRegistry:
         self._check_open()
         return self._ends.listen(listener)
 
-    def run_ended(self, who: Quadruple, group_id: str) -> Coroutine[Any, Any, None] | None:
+    def run_ended(
+        self, who: Quadruple, group_id: str, status: Status, outcome: bytes
+    ) -> Coroutine[Any, Any, None] | None:
         """What follows from the end of a run that a host of this process has recorded; None where nothing does."""
         if self._is_closed:
             return None
         self._ends.run_ended(who)
         if not (group_id or self._ends.is_awaited(who.run_id)):
             return None
-        return self._follow_run(who)
+        return self._follow_run(who, group_id, member_of(who.run_id, status, outcome))
 
-    async def _follow_run(self, who: Quadruple) -> None:
-        task = task_of(await self._row(who.run_id, who, "tasks.run_ended"))
-        self._ends.wake(task)
-        await self._groups.member_ended(task)
+    async def _follow_run(self, who: Quadruple, group_id: str, member: MemberOutcome) -> None:
+        if self._ends.is_awaited(who.run_id):
+            self._ends.wake(task_of(await self._row(who.run_id, who, "tasks.run_ended")))
+        await self._groups.member_ended(who.identity, group_id, member)
 
     async def acknowledge_background(self, session: Identity, task_ids: Sequence[TaskID]) -> int:
         self._check_open()

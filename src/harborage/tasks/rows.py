@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from harborage import codec
-from harborage.store import GroupRow, NewRun, RunRow
+from harborage.store import GroupRow, NewRun, RunRow, Status
 from harborage.store.commit import about
 from harborage.store.rows import GroupStatus as RowGroupStatus
 from harborage.store.rows import PatchRow
@@ -40,6 +40,7 @@ __all__ = [
     "goal_of",
     "group_of",
     "kept_members",
+    "member_of",
     "members_document",
     "new_run",
     "outcome_of_failure",
@@ -145,6 +146,12 @@ def task_of(row: RunRow) -> Task:
         deadline=None if row.deadline is None else moment(row.deadline),
         retains_turn=row.retains_turn,
     )
+
+
+def member_of(run_id: str, status: Status, outcome: bytes) -> MemberOutcome:
+    """How a run ended as a member of its group, by what its row was ended with."""
+    kept = codec.decode(outcome, _Outcome) if outcome else _NO_OUTCOME
+    return MemberOutcome(run_id, TaskStatus(status), bytes(kept.result) or None, kept.error)
 
 
 def outcome_of_result(result: bytes) -> bytes:

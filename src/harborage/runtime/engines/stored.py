@@ -93,7 +93,7 @@ class StoredEngine:
         linger: timedelta = _LINGER,
         recheck: timedelta = _RECHECK,
         refused: Callable[[ControlEvent], None] | None = None,
-        ended: Callable[[Quadruple, str], Coroutine[Any, Any, None] | None] | None = None,
+        ended: Callable[[Quadruple, str, Status, bytes], Coroutine[Any, Any, None] | None] | None = None,
         outcome_of: Callable[[Exception], bytes] | None = None,
         max_unread: int = MAX_UNREAD,
         bus: RecordBus | None = None,
@@ -429,9 +429,10 @@ class StoredEngine:
     async def _end(self, run: Carried, ledger: Ledger, entry: bytes, change: Change) -> None:
         """Record the end of a run, and do what follows from it for its task."""
         await ledger.end(entry, change, self._refused)
-        follow = None if self._ended is None else self._ended(run.request.who, run.group)
-        if follow is not None:
-            self._ends.start(follow, f"what follows from the end of {run.lease.run_id}")
+        if self._ended is not None and change.status is not None:
+            follow = self._ended(run.request.who, run.group, change.status, change.outcome or b"")
+            if follow is not None:
+                self._ends.start(follow, f"what follows from the end of {run.lease.run_id}")
 
     def _blocked(self, error: Exception) -> Change:
         """How a run is given back that other code, or a repair, must come to."""
