@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,8 +25,10 @@ from harborage.events.durable_bus import DurableEventBus
 from harborage.identity import Identity, Quadruple, bound
 from harborage.runtime.durable import RecordRefusedError, RunRequest, RunTakenError
 from harborage.runtime.engines.leased import Carried, Ledger
+from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.engines.outbox import SOON_S, Outbox
 from harborage.runtime.journal import Patched
+from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.steering.inbox import InboxRegistry
 from harborage.state.errors import DatabaseLockedError
@@ -283,11 +285,8 @@ async def test_a_bus_over_another_store_keeps_its_own(clock: FakeClock) -> None:
 
 async def test_a_control_is_consumed_with_the_outcome_of_the_step_that_took_it(bench: Bench) -> None:
     """Not before: should the step be taken again, it takes the control again, and says again what came of it."""
-    control = ControlEvent(ControlType.USER_MESSAGE, ME, Scope.OWNER_USER, "t", {"text": "x"}, "event")
-    sent = SendControl(run_id="r", event_id="event", type="USER_MESSAGE", data=codec.encode(control))
-    await bench.store.commit(Commit(sends=(sent,)))
     bench.run.inbox = InboxRegistry().open(ME)
-    await bench.run.fetch(bench.store)
+    await send(bench, ControlType.USER_MESSAGE)
     bench.note("before")
     bench.is_long = False
     bench.run.inbox.drain()
@@ -298,3 +297,77 @@ async def test_a_control_is_consumed_with_the_outcome_of_the_step_that_took_it(b
     await bench.outbox.flush()
     assert await bench.store.controls("r") == []
     assert bench.seen() == ["rejected"]
+
+
+async def send(bench: Bench, kind: ControlType) -> None:
+    """Send the run a control, and hand it over."""
+    control = ControlEvent(kind, ME, Scope.OWNER_USER, "t", {"text": "x"}, "event")
+    sent = SendControl(run_id="r", event_id="event", type=str(kind), data=codec.encode(control))
+    await bench.store.commit(Commit(sends=(sent,)))
+    await bench.run.fetch(bench.store)
+
+
+async def hand_over(bench: Bench) -> None:
+    """Send the run an answer that a call in flight waits for; it is told as applied, and no commit keeps that yet."""
+    bench.run.inbox = InboxRegistry(clock=bench.clock).open(ME)
+    mailbox = Mailbox(bench.run.inbox, Coordinator(clock=bench.clock), bench.crew, clock=bench.clock)
+    mailbox.outbox = bench.outbox
+
+    async def apply() -> None:
+        bench.tell("applied")
+
+    def bridge(control: ControlEvent) -> Coroutine[Any, Any, None]:
+        return apply()
+
+    mailbox.connect(bridge)
+    await send(bench, ControlType.APPROVE)
+    await mailbox.handed_over()
+    mailbox.outbox = None
+    mailbox.close()
+
+
+async def unconsumed(store: Store) -> list[str]:
+    """The ids of the controls that the next worker is handed."""
+    return [one.event_id for one in await store.controls("r")]
+
+
+async def test_an_answer_is_consumed_with_its_outcome_when_its_run_is_given_back(bench: Bench) -> None:
+    """A branch beside its call failed before anything was noted: the next worker does not tell of the answer again."""
+    await hand_over(bench)
+    bench.is_long = False
+    bench.tell("of a step that is taken again")
+    await bench.ledger.release(READY)
+    assert await bench.store.told() == ["applied"]
+    assert await unconsumed(bench.store) == []
+
+
+async def test_an_answer_stays_where_its_outcome_is_not_kept(bench: Bench) -> None:
+    """It was told within a step that has no outcome: whoever takes the step again is handed the answer, and tells."""
+    bench.is_long = False
+    await hand_over(bench)
+    await bench.ledger.release(READY)
+    assert await bench.store.told() == []
+    assert await unconsumed(bench.store) == ["event"]
+
+
+async def test_an_answer_stays_where_its_run_could_not_be_given_back(bench: Bench) -> None:
+    """Nothing could be written while the run was carried, so its outcome is not kept by itself afterwards, either."""
+    await hand_over(bench)
+    bench.store.refuses = True
+    with pytest.raises(DatabaseLockedError):
+        await bench.ledger.release(READY)
+    bench.store.refuses = False
+    bench.ledger.close()
+    await settle()
+    assert await bench.store.told() == []
+    assert await unconsumed(bench.store) == ["event"]
+
+
+async def test_an_answer_is_consumed_with_its_outcome_though_a_step_goes_on(bench: Bench) -> None:
+    """What is held back for the outcome of another step does not keep the answer from the commit that tells of it."""
+    await hand_over(bench)
+    bench.is_long = False
+    bench.tell("of a step that goes on")
+    await bench.ledger.tell()
+    assert await bench.store.told() == ["applied"]
+    assert await unconsumed(bench.store) == []

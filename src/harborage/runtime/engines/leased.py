@@ -127,6 +127,14 @@ class Carried(msgspec.Struct, kw_only=True):
             self.sent = deque(one for one in self.sent if id(one[1]) in waiting)
         return numbers
 
+    def hand_out(self, control: ControlEvent) -> int:
+        """The number of a control, which the caller sees consumed from here on; 0 for one that was not handed over."""
+        for one in self.sent:
+            if one[1] is control:
+                self.sent.remove(one)
+                return one[0]
+        return 0
+
     def heard(self) -> tuple[int, ...]:
         """The numbers of the controls that are in the inbox no more, whichever came first."""
         waiting = [] if self.inbox is None else self.inbox.peek()
@@ -171,7 +179,7 @@ class Ledger:
         """Take what the run publishes from now on; what happens in the block is done by the run."""
         who = self._run.request.who
         if self._bus is not None and self._bus.store is self._store:
-            self._news = News(self._bus, who)
+            self._news = News(self._bus, who, self._run.hand_out)
         with bound(who):
             yield
 
@@ -305,7 +313,8 @@ class Ledger:
             self._news.forget_held()
         change = replace(change, tool_calls=self._run.tool_calls)
         try:
-            # Nothing is consumed: what left the inbox and is in no entry is for whoever goes on with the run.
+            # Nothing is consumed but what is told of here: what else left the inbox and is in no entry is for whoever
+            # goes on with the run.
             await self._commit((), {}, change, ())
         except WaitCycleError:
             # What it waits for waits for it: it is looked at again at its time, and whoever looks over them says so.
@@ -389,7 +398,7 @@ class Ledger:
             entries=tuple(entries),
             bodies=bodies,
             change=change,
-            consumed=taken,
+            consumed=(*taken, *(one.consumes for one in told if one.consumes)),
             who=self._run.request.who.identity,
             events=tuple(one.data for one in told),
         )

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -364,12 +365,19 @@ class Mailbox:
         if work is None:
             return False
         # Until it is done the control stays where it is: should the process die meanwhile, it was not taken.
-        task = self._crew.start(work, "approval")
+        task = self._crew.start(self._see_through(work, control), "approval")
         self._handing[task] = control
-        task.add_done_callback(self._handed)
+        task.add_done_callback(partial(self._handed, work))
         return True
 
-    def _handed(self, task: asyncio.Task[Any]) -> None:
+    async def _see_through(self, work: Coroutine[Any, Any, None], control: ControlEvent) -> None:
+        await work
+        # No commit comes between: one that kept the outcome without the control would have it told once more.
+        if self.outbox is not None and (news := self.outbox.news) is not None:
+            news.consume(control)
+
+    def _handed(self, work: Coroutine[Any, Any, None], task: asyncio.Task[Any]) -> None:
+        work.close()  # cut short before it began, it would be reported as forgotten
         control = self._handing.pop(task)
         if not task.cancelled():
             with suppress(InboxNotFoundError):  # the run is over

@@ -16,6 +16,7 @@ from harborage.runtime.journal import Record
 if TYPE_CHECKING:
     from harborage.events import Event, RecordBus
     from harborage.identity import Quadruple
+    from harborage.runtime.steering.controls import ControlEvent
     from harborage.store import Committed, NewEvent
 
 __all__ = ["News", "TellingRecord", "Told"]
@@ -24,23 +25,27 @@ _log = logging.getLogger(__name__)
 
 
 class Told(NamedTuple):
-    """An event that was published, and what is kept of it."""
+    """An event that was published, and what is kept of it; `consumes` is the number of the control, if any, that had
+    its outcome with this."""
 
     event: Event
     data: NewEvent
+    consumes: int = 0
 
 
 class News:
     """The events of one carried run that are not kept yet, in the order in which they were published.
 
     `listener` hears of each that comes, `hastener` of those that are to be kept now. Those that belong to a step whose
-    outcome is still to be noted can be held back until it is.
+    outcome is still to be noted can be held back until it is. `hand_out` gives the number of a control that the run
+    was handed, and then counts on the news for it to be consumed; 0 for any other.
     """
 
-    __slots__ = ("_bus", "_end", "_held", "_waiting", "hastener", "listener")
+    __slots__ = ("_bus", "_end", "_hand_out", "_held", "_waiting", "hastener", "listener")
 
-    def __init__(self, bus: RecordBus, who: Quadruple) -> None:
+    def __init__(self, bus: RecordBus, who: Quadruple, hand_out: Callable[[ControlEvent], int]) -> None:
         self._bus = bus
+        self._hand_out = hand_out
         self._waiting: list[Told] = []
         self._held = 0
         self.listener: Callable[[], None] | None = None
@@ -55,6 +60,14 @@ class News:
         self._waiting.append(Told(event, data))
         if self.listener is not None:
             self.listener()
+
+    def consume(self, control: ControlEvent) -> None:
+        """What was published last is the outcome of this control: the commit that keeps it consumes the control.
+
+        Where that is dropped the control is not consumed, so whoever goes on with the run tells of it.
+        """
+        if self._waiting and not self._waiting[-1].consumes and (number := self._hand_out(control)):
+            self._waiting[-1] = self._waiting[-1]._replace(consumes=number)
 
     def flush_soon(self) -> None:
         if self._waiting and self.hastener is not None:
@@ -101,12 +114,15 @@ class News:
             self._bus.deliver([one.event for one in told], done)
 
     def close(self) -> None:
-        """The run is carried no more: what is left, and what comes, is kept by itself. Closing twice does nothing."""
+        """The run is carried no more: what is left, and what comes, is kept by itself. Closing twice does nothing.
+
+        An outcome whose control is not consumed is dropped: whoever goes on with the run tells of it.
+        """
         end, self._end = self._end, _nothing  # it knows of this
         end()
         self.listener = self.hastener = None
         try:
-            self._bus.write(self.leave())
+            self._bus.write([(one.event, one.data) for one in self.leave() if not one.consumes])
         except HarborageError as error:
             _log.warning("events: what a run published last is not kept: %s", error_reason(error))
 
