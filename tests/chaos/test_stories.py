@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from harborage.store import Store
+from harborage.store import Commit, GroupQuery, GroupStatus, NewGroup, NewRun, Store
 from tests.programs.chaos.cluster import Cluster, until
 from tests.programs.chaos.databases import Database, Databases
 from tests.programs.chaos.forkserver import ForkServer
 from tests.programs.chaos.kill_points import STORE_CALLS
 from tests.programs.chaos.soak import soak
 from tests.programs.chaos.story import play, takeovers
-from tests.programs.chaos.verdict import verdict
+from tests.programs.chaos.verdict import settled, verdict
+from tests.programs.chaos.worker import ME
 
 pytestmark = pytest.mark.anyio
 OpenDatabase = Callable[..., AbstractAsyncContextManager[Database]]
@@ -87,6 +88,24 @@ async def test_a_lost_effect_and_a_model_asked_too_often_are_found_out(
         broken = await verdict(cluster, approved=(), faults=0)
     assert any("keyed it was lost" in one for one in broken)
     assert any("asked 1 times too often" in one for one in broken)
+
+
+async def test_a_group_that_nobody_ended_is_ended_late_and_a_run_left_over_is_found_out(
+    forkserver: ForkServer, sqlite: Databases, tmp_path: Path
+) -> None:
+    """A group whose owner is gone is only counted, since upkeep ends it; a run that still waits is a broken promise."""
+    async with sqlite.fresh("left", tmp_path) as database, Cluster(database, forkserver, []) as cluster:
+        store = cluster.storage.store
+        await store.commit(Commit(groups=(NewGroup(group_id="group", who=ME, owner="gone"),)))
+        assert await settled(cluster) == (1, [])
+        (group,) = (await store.groups(GroupQuery())).rows
+        assert group.status is GroupStatus.CANCELLED
+        await store.commit(Commit(starts=(NewRun(run_id="run", who=ME, entries=(b"{}",)),)))
+        late, broken = await settled(cluster)
+    assert late == 0
+    (said,) = broken
+    assert said.startswith("still waits: Wait(")
+    assert "id='run'" in said
 
 
 async def test_an_unkeyed_call_becomes_unknown(open_cluster: OpenCluster) -> None:

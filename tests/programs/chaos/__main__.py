@@ -79,7 +79,8 @@ class _Stories:
         moments = sum((one.moments for one in outcomes), Counter[str]())
         _say(
             f"{len(outcomes)} stories, {sum(one.runs for one in outcomes)} runs, {sum(one.deaths for one in outcomes)} "
-            f"kills, {len(moments)} kinds of moments: {failed} stories failed; {time.monotonic() - began:.0f} s"
+            f"kills, {len(moments)} kinds of moments, {sum(one.settled for one in outcomes)} groups ended late: "
+            f"{failed} stories failed; {time.monotonic() - began:.0f} s"
         )
         _say("killed " + ", ".join(f"{name} {times}" for name, times in sorted(moments.items())))
         return 1 if failed else 0

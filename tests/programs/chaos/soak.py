@@ -19,11 +19,10 @@ import msgspec
 
 from harborage.app.doctor import Party, Wait, WaitKind, list_pending, settle_orphans
 from harborage.concurrency import Crew
-from harborage.runtime.waits import GRACE
 from tests.programs.chaos.cluster import PATIENCE_S, Cluster, Process, until
 from tests.programs.chaos.people import ALL_CONTROLS, People
-from tests.programs.chaos.verdict import verdict
-from tests.programs.chaos.worker import Errand, MovedClock
+from tests.programs.chaos.verdict import LATER, verdict
+from tests.programs.chaos.worker import Errand
 from tests.programs.simulation.workload import Traits, drawn_plan
 
 if TYPE_CHECKING:
@@ -42,8 +41,6 @@ _FOR_EACH: Final = 200
 _MOST_AT_ONCE: Final = 30
 _LOOK_S: Final = 0.1
 _FORGETS: Final = 0.05
-# What was only just made is left to whoever made it; this much later it is looked at.
-_LATER: Final = MovedClock(2 * GRACE.total_seconds())
 _WITH_RUNS: Final = frozenset({WaitKind.RUN, WaitKind.PAUSE, WaitKind.APPROVAL})
 
 
@@ -140,7 +137,7 @@ class _Soak:
         waits: list[Wait] = []
 
         async def is_calm() -> bool:
-            waits[:] = await list_pending(self._cluster.storage, clock=_LATER)
+            waits[:] = await list_pending(self._cluster.storage, clock=LATER)
             return not any(self._is_moving(wait) for wait in waits)
 
         try:
@@ -170,13 +167,13 @@ class _Soak:
         """No run may be an orphan; of what clients died over before there was a run, nothing may be left."""
         outcome, storage = self.outcome, self._cluster.storage
         # Now that nothing moves: a pause that was open when it was looked at may have been settled before its run was.
-        waits = await list_pending(storage, clock=_LATER)
+        waits = await list_pending(storage, clock=LATER)
         runs = [wait for wait in waits if wait.kind is WaitKind.RUN]
         outcome.held = Counter(str(wait.on) for wait in runs)
         outcome.broken += [repr(wait) for wait in waits if wait.is_orphan and wait.kind in _WITH_RUNS]
         outcome.broken += [repr(wait) for wait in runs if wait.on is Party.CODE]
-        outcome.settled = len(await settle_orphans(storage, clock=_LATER))
-        left = await list_pending(storage, clock=_LATER)
+        outcome.settled = len(await settle_orphans(storage, clock=LATER))
+        left = await list_pending(storage, clock=LATER)
         outcome.broken += [f"left after it was settled: {wait}" for wait in left if wait.is_orphan]
 
     async def _keep_up(self, letter: str) -> None:

@@ -22,7 +22,7 @@ from harborage.runtime.steering.controls import ControlType
 from tests.programs.chaos.cluster import PATIENCE_S, Cluster, Process, until
 from tests.programs.chaos.kill_points import kinds_of
 from tests.programs.chaos.people import People
-from tests.programs.chaos.verdict import verdict
+from tests.programs.chaos.verdict import settled, verdict
 from tests.programs.simulation.workload import Traits, drawn_plan
 
 if TYPE_CHECKING:
@@ -39,13 +39,14 @@ _OTHERS: Final = frozenset({"ask", "spawn", "turn", "join"})
 
 class Outcome(msgspec.Struct, kw_only=True):
     """How a story went: which promises were broken, how many workers died and at which moments, how many runs there
-    were, and how often a living worker was taken for dead."""
+    were, how often a living worker was taken for dead, and how many groups ended late, for their processes died."""
 
     seed: int
     broken: list[str] = []
     deaths: int = 0
     runs: int = 0
     lost: int = 0
+    settled: int = 0
     moments: Counter[str] = msgspec.field(default_factory=Counter)
 
 
@@ -120,6 +121,7 @@ class _Story:
             self._is_over = True
             await self._cluster.stop()
             await asyncio.wait(keepers)
+            self.outcome.settled, self.outcome.broken = await settled(self._cluster)
         except TimeoutError:
             self._is_over = True
             self.outcome.broken += [f"is not over: {one}" for one in await self._cluster.records(is_open=True)]

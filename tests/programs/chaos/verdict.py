@@ -5,18 +5,24 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from harborage.app.doctor import WaitKind, list_pending, settle_orphans
+from harborage.runtime.waits import GRACE
 from harborage.store import RunRow, Status
 from harborage.testing.simulation.checks import Evidence, find_broken_promises, table_disagreements
 from tests.kit.stored_runs import goal_of
+from tests.programs.chaos.worker import MovedClock
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.testing.simulation import ServiceCall
     from tests.programs.chaos.cluster import Cluster
 
-__all__ = ["verdict"]
+__all__ = ["LATER", "settled", "verdict"]
+
+LATER: Final = MovedClock(2 * GRACE.total_seconds())
+"""A clock by which everything was made a while ago: what was only just made is left to whoever made it."""
 
 
 async def verdict(cluster: Cluster, *, approved: Collection[tuple[str, str]], faults: int) -> list[str]:
@@ -31,6 +37,20 @@ async def verdict(cluster: Cluster, *, approved: Collection[tuple[str, str]], fa
     good = [one.run_id for one in over if one.status is Status.COMPLETE and one.reason == "goal"]
     goals = {run_id: await goal_of(cluster.storage.store, run_id) for run_id in good}
     return [*broken, *_lost_effects(goals, cluster.service.acts)]
+
+
+async def settled(cluster: Cluster) -> tuple[int, list[str]]:
+    """End what is left once every run is over, as the upkeep of each runtime does every so often.
+
+    Returns how many groups that ended, because a process died before it could, and in words what is broken: anything
+    else that it had to end, and what waits even then.
+    """
+    storage = cluster.storage
+    done = await settle_orphans(storage, clock=LATER)
+    broken = [f"had to be settled: {one.wait}" for one in done if one.wait.kind is not WaitKind.GROUP]
+    left = await list_pending(storage, clock=LATER)
+    broken += [f"still waits: {wait}" for wait in left if wait.kind is not WaitKind.SESSION]
+    return len(done), broken
 
 
 def _seen(
