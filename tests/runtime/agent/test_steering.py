@@ -272,6 +272,33 @@ async def test_an_answer_handed_over_in_mid_step_is_told_like_any_other(served: 
     assert [line.err is None for line in services.history.of("s", who=RUN)] == [True, False]
 
 
+async def test_an_answer_that_its_call_found_by_itself_has_not_failed(served: Callable[..., AgentServices]) -> None:
+    """It settled the pause in a process that died, and is handed over again: told as applied; another one failed."""
+    store, bus = MemoryStore(), MemoryEventBus()
+    told = EventRecorder(bus)
+    gate = Gate()
+    services = served(gates=Gates({"x": gate}), bus=bus, binds_answers=True, pauses=Coordinator(store=store))
+    pause = await open_pause(services, RUN, PauseReason.APPROVAL_REQUIRED, {}, key="r/0")
+    answer = msgspec.structs.replace(control("APPROVE", {"token": pause.token}), event_id="e1")
+    sent = SendControl(run_id=RUN.run_id, event_id="e1", type="APPROVE", data=b"{}", answers=pause.token)
+    await store.commit(Commit(starts=(NewRun(run_id=RUN.run_id, who=RUN.identity),)))
+    await store.commit(Commit(sends=(sent,)))
+    assert (await apply(services, answer, pause=OpenPause(pause.token, PauseReason.APPROVAL_REQUIRED)))[0].error == ""
+    first = len(told.payloads(ControlLifecyclePayload))
+    for one in (answer, msgspec.structs.replace(answer, event_id="e2")):
+        gate.owners[pause.token] = RUN
+        work = bridge(services, RUN, one)
+        del gate.owners[pause.token]
+        assert work is not None
+        await work
+    assert [(one.outcome, one.err) for one in told.payloads(ControlLifecyclePayload)[first:]] == [
+        ("received", ""),
+        ("applied", ""),
+        ("received", ""),
+        ("failed", "apply_failed"),
+    ]
+
+
 async def test_a_database_that_refuses_in_the_middle_of_a_batch_repeats_nothing(
     served: Callable[..., AgentServices],
 ) -> None:

@@ -17,7 +17,7 @@ from harborage.events import ControlLifecyclePayload, EventType, PauseResumedPay
 from harborage.identity import bound
 from harborage.planner import PauseReason, Trajectory
 from harborage.runtime.agent.ending import withdraw
-from harborage.runtime.approval import ApprovalDecision, InvalidRequestError
+from harborage.runtime.approval import ApprovalDecision, ApprovalNotFoundError, InvalidRequestError
 from harborage.runtime.pauses import (
     AlreadyResumedError,
     Pause,
@@ -227,7 +227,7 @@ async def _propagate_cancel(
 async def _resume(services: AgentServices, who: Quadruple, control: ControlEvent, pause: OpenPause | None) -> Steered:
     gate = _gate_of(services, who, control)
     if gate is not None:
-        await _resolve(gate, control)
+        await _settle(services, who, control, partial(_resolve, gate, control))
         if pause is None:
             return Steered(control=control)
     token = answered_pause(control) if services.binds_answers else ""
@@ -333,7 +333,7 @@ async def _handed_over(
     try:
         while True:
             try:
-                await settle()
+                await _settle(services, who, control, settle)
                 break
             except DatabaseError as error:
                 services.logger.warning(
@@ -348,6 +348,21 @@ async def _handed_over(
         )
         return
     _record(services, who, control, None)
+
+
+async def _settle(
+    services: AgentServices, who: Quadruple, control: ControlEvent, settle: Callable[[], Awaitable[None]]
+) -> None:
+    """Give an answer to its call. One that took effect before a process died is no failure when it comes once more:
+    the call may have found it on its pause already."""
+    try:
+        await settle()
+    except (ApprovalNotFoundError, AlreadyResumedError):
+        token = answered_pause(control)
+        with suppress(PauseNotFoundError, PauseScopeMismatchError):
+            if token and _has_settled(control, await services.pauses.status(token, who=who)):
+                return
+        raise
 
 
 async def _came_to_nothing(services: AgentServices, who: Quadruple, control: ControlEvent) -> None:
