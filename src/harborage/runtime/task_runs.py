@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from harborage import codec
 from harborage.events import Event, EventType, Payload, TaskCancelledPayload, TaskFailedPayload
@@ -12,12 +12,10 @@ from harborage.store import SendControl
 from harborage.tasks import TaskStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from harborage.clock import Clock
     from harborage.runtime.assembly import Assembly
     from harborage.runtime.durable import RunStatus
-    from harborage.store import Commit, Committed, RunRow
+    from harborage.store import RunRow
     from harborage.tasks.changes import Launch
 
 __all__ = ["TaskRuns", "abandon"]
@@ -26,16 +24,12 @@ _CLOSED: Final = "the runtime was closed"
 
 
 class TaskRuns:
-    """The runs of the tasks of one store; `launch` starts one. Without it runs can only be cancelled."""
+    """The runs of the tasks of one store; `launch` starts one. Without it they can be cancelled, and a task that is
+    spawned has none."""
 
     def __init__(self, clock: Clock, launch: Launch | None = None) -> None:
         self._clock = clock
-        self._launch = launch
-
-    async def launch(self, task: Any, commit: Commit, accepted: Callable[[], None] | None) -> Committed:
-        """Start the run of a spawned task."""
-        assert self._launch is not None
-        return await self._launch(task, commit, accepted)
+        self.launch = launch
 
     def cancellation(self, row: RunRow, reason: str, *, is_cascaded: bool) -> SendControl:
         """The hard CANCEL that ends a run with its task, the call in flight included; sending it again does nothing."""

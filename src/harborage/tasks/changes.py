@@ -31,11 +31,11 @@ is given one.
 
 
 class Runs(Protocol):
-    """What a registry knows of the runs of its tasks, where a host executes them."""
+    """What a registry knows of the runs of its tasks, where a host executes them. Without `launch` a task that is
+    spawned has none."""
 
-    async def launch(self, task: Task, commit: Commit, accepted: Callable[[], None] | None) -> Committed:
-        """Start the run of a task that was spawned, as `Launch`."""
-        ...
+    @property
+    def launch(self) -> Launch | None: ...
 
     def cancellation(self, row: RunRow, reason: str, *, is_cascaded: bool) -> SendControl:
         """The control that ends a run because its task is cancelled."""
