@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -42,6 +43,7 @@ from tests.programs.simulation.workload import Traits, drawn_plan
 from tests.programs.simulation.world import Mind, World, tools_of
 
 if TYPE_CHECKING:
+    from harborage.runtime.run import Run
     from harborage.state.storage import Storage
     from harborage.testing.simulation.process import Process
     from harborage.testing.simulation.simulation import Simulation
@@ -77,6 +79,7 @@ class Scenario:
         self._chance = simulation.chance("town")  # the name of a stream of chances: another one is another story
         self._crew = Crew(simulation.fail)
         self._open: list[tuple[Process, Runtime]] = []
+        self._beginning: list[Process] = []
         self.pauses = Coordinator(store=self.server.store, clock=simulation.clock)
         self.marks: set[str] = set()
         self.killed = 0
@@ -239,7 +242,7 @@ class Scenario:
     async def _begin(self, asked: Asked, process: Process, runtime: Runtime) -> None:
         self.plans.append(asked.plan)
         goal = f"plan-{len(self.plans) - 1}" if self.traits.is_react else json.dumps({"plan": asked.plan})
-        start = runtime.start(goal, who=ME, deadline=asked.deadline)
+        start = self._begun(process, partial(runtime.start, goal, who=ME, deadline=asked.deadline))
         try:
             async with asyncio.timeout(60):
                 asked.run_id = (await process.do(start, "begin a run")).id
@@ -247,6 +250,19 @@ class Scenario:
             self.simulation.note(f"{process.name} did not begin a run: {type(error).__name__}: {error}")
         else:
             self.simulation.note(f"{process.name} has begun {asked.run_id[-6:]}: {goal}")
+
+    def _begun(self, process: Process, begin: Callable[[], Awaitable[Run]]) -> Coroutine[Any, Any, Run]:
+        """The run that `process` begins. Until it has, the story is not over: frozen, it begins one for which nobody
+        waits any more, and somebody must be there to carry that."""
+        self._beginning.append(process)
+
+        async def begun() -> Run:
+            try:
+                return await begin()
+            finally:
+                self._beginning.remove(process)
+
+        return begun()
 
     async def _later(self, act: Callable[[str], Awaitable[None]]) -> None:
         """Do something to some run, sooner or later."""
@@ -311,7 +327,8 @@ class Scenario:
         (process, runtime), parent = chance.choice(up), chance.choice(over)
         at, is_live = chance.randint(1, 4), chance.random() < 0.5
         wanted = await goal_of(self.server.store, parent.run_id)
-        start = runtime.fork(parent.run_id, at=at, who=ME, live=is_live, goal=chance.choice(("", wanted)))
+        goal = chance.choice(("", wanted))
+        start = self._begun(process, partial(runtime.fork, parent.run_id, at=at, who=ME, live=is_live, goal=goal))
         try:
             async with asyncio.timeout(60):
                 fork = await process.do(start, "fork a run")
@@ -375,6 +392,8 @@ class Scenario:
 
     async def _is_all_over(self) -> bool:
         if self._forks_left or len(self.asked) < self.traits.runs or not all(asked.run_id for asked in self.asked):
+            return False
+        if not all(process.is_dead for process in self._beginning):
             return False
         return all(record.status.is_final for record in await self._runs())
 
