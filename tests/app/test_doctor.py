@@ -36,8 +36,8 @@ from harborage.runtime.host import Runtime
 from harborage.runtime.journal import Patched, Started, encode_entry, raw
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import Coordinator, PauseDecision, PauseRequest
+from harborage.runtime.pending import GRACE
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
-from harborage.runtime.waits import GRACE
 from harborage.state.storage import Storage, open_storage
 from harborage.store import Change, Commit, NewEvent, Page, RunRow, SendControl, Status
 from harborage.store.times import micros

@@ -51,7 +51,7 @@ LATER = frozenset(
         "harborage.memory.store",
         "harborage.runtime.approval.gate",
         "harborage.runtime.run_events",
-        "harborage.runtime.survey",
+        "harborage.runtime.orphans",
         "harborage.state.storage",
         "ipaddress",
         "pathlib",

@@ -106,7 +106,7 @@ PUT_TOGETHER = frozenset(
         ("harborage.tasks.registry", "harborage.store.memory"),
         *(
             ("harborage.state.sqlite.records", f"harborage.store.sqlite.{part}")
-            for part in ("connection", "database", "stations")
+            for part in ("connection", "database", "transactions")
         ),
         # And so do the pool of connections, and what it knows of the driver.
         *(

@@ -39,7 +39,7 @@ from harborage.store import (
 from harborage.store.errors import CommitRefusedError, ControlsLeftError, RowNotFoundError
 from harborage.store.postgres import PostgresStore
 from harborage.store.sqlite import SQLiteStore
-from harborage.store.sqlite.stations import Transaction
+from harborage.store.sqlite.transactions import Transaction
 
 LOOPS = 12
 SESSIONS = tuple(Identity("tenant", "user", f"session{number}") for number in range(3))

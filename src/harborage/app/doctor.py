@@ -21,10 +21,10 @@ from harborage.app.examination import Flaws, OnProgress, examine
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.errors import HarborageError
 from harborage.events import DurableEventBus
+from harborage.runtime.orphans import Places, Settled, settle, survey
 from harborage.runtime.pauses import Coordinator
-from harborage.runtime.survey import Places, Settled, settle, survey
+from harborage.runtime.pending import Party, Wait, WaitKind
 from harborage.runtime.task_runs import TaskRuns
-from harborage.runtime.waits import Party, Wait, WaitKind
 from harborage.sessions import SessionPolicy, SessionRegistry
 from harborage.state.errors import DatabaseError, DatabaseReadOnlyError
 from harborage.state.storage import Storage, open_storage

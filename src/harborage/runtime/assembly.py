@@ -19,10 +19,10 @@ from harborage.events import BUS_DRIVERS, REDACTOR_DRIVERS, EventBus, RecordBus,
 from harborage.identity import Identity, Quadruple
 from harborage.llm import Deps
 from harborage.planner import HandleRegistry, Planner, ProcessLocalHandleRegistry, RegistryAware, Summariser
+from harborage.runtime.agent.completion import refuse
 from harborage.runtime.agent.contexts import ContextBuilder
 from harborage.runtime.agent.effects import AgentEffects
-from harborage.runtime.agent.ending import refuse
-from harborage.runtime.agent.hearing import Hearing
+from harborage.runtime.agent.model_recording import Hearing
 from harborage.runtime.agent.program import AgentProgram
 from harborage.runtime.agent.providing import ContextDesk
 from harborage.runtime.agent.services import AgentServices
@@ -331,7 +331,7 @@ def _upkeep(
     """Over a storage everything is looked after that waits in it."""
     places = None
     if storage is not None:
-        from harborage.runtime.survey import Places  # only a storage is looked over
+        from harborage.runtime.orphans import Places  # only a storage is looked over
 
         places = Places(store=storage.store, pauses=pauses, tasks=tasks, clock=setup.clock)
     return Upkeep(

@@ -35,7 +35,7 @@ from harborage.runtime.agent.reasoning import RedactingClient
 
 if TYPE_CHECKING:
     from harborage.events import Redactor
-    from harborage.runtime.agent.hearing import Hearing
+    from harborage.runtime.agent.model_recording import Hearing
 
 __all__ = [
     "Mind",

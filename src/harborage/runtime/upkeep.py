@@ -15,8 +15,8 @@ from harborage.clock import Timers, sleep
 from harborage.errors import HarborageError, error_reason
 
 if TYPE_CHECKING:
+    from harborage.runtime.orphans import Places
     from harborage.runtime.pauses import Coordinator
-    from harborage.runtime.survey import Places
     from harborage.sessions import SessionRegistry
     from harborage.store import Queue
 
@@ -76,7 +76,7 @@ class Upkeep:
         if self._places is None:
             await self._pauses.expire_due()
             return
-        from harborage.runtime.survey import settle  # loaded where there is a storage
+        from harborage.runtime.orphans import settle  # loaded where there is a storage
 
         for one in await settle(self._places):
             wait = one.wait

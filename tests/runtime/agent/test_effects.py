@@ -14,7 +14,7 @@ from harborage.errors import HarborageError
 from harborage.identity import Quadruple
 from harborage.planner import AwaitTask, CallParallel, CallTool, RunContext
 from harborage.runtime.agent.effects import AgentEffects
-from harborage.runtime.agent.live import LiveRun
+from harborage.runtime.agent.run_resources import LiveRun
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.approvals import Gates
 from harborage.runtime.dispatch.executor import CatalogToolExecutor

@@ -7,8 +7,8 @@ from typing import Any, cast
 from harborage.concurrency import Crew
 from harborage.identity import Identity
 from harborage.planner import RunContext
-from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.rehearsal import withheld
+from harborage.runtime.agent.run_resources import LiveRun
 from harborage.testing.planners import ScriptedPlanner
 from harborage.tools import CatalogView, SideEffect, ToolCatalog, tool
 from tests.kit.tables import each_row

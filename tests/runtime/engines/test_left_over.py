@@ -26,13 +26,13 @@ from harborage.planner import (
     SpawnSpec,
     SpawnTask,
 )
-from harborage.runtime.agent.live import LiveRun
+from harborage.runtime.agent.run_resources import LiveRun
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.approval.waiting import WaitingCall
 from harborage.runtime.engines import reader
-from harborage.runtime.engines.leased import Carried
+from harborage.runtime.engines.event_buffer import RunEventBuffer
+from harborage.runtime.engines.lease import LeasedRun
 from harborage.runtime.engines.mailbox import Mailbox
-from harborage.runtime.engines.news import News
 from harborage.runtime.engines.recorder import Recorder
 from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
@@ -42,7 +42,7 @@ from harborage.tools import SideEffect, tool
 pytestmark = pytest.mark.anyio
 
 ME = Identity("t", "u", "s")
-HELD = (Carried, LiveRun, Mailbox, News, Recorder, RunContext, WaitingCall)
+HELD = (LeasedRun, LiveRun, Mailbox, RunEventBuffer, Recorder, RunContext, WaitingCall)
 RUNS = 3
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from harborage.identity import Identity
 from harborage.planner import CallTool, Decision, Finish, FinishReason, PauseReason, RequestPause, RunContext
-from harborage.runtime.agent.live import LiveRun
+from harborage.runtime.agent.run_resources import LiveRun
 from harborage.runtime.durable import RunPhase
-from harborage.runtime.engines.leased import Carried
+from harborage.runtime.engines.lease import LeasedRun
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.engines.reader import phase_of
 from harborage.runtime.engines.recorder import Recorder
@@ -182,7 +182,7 @@ class Waiting:
         return RequestPause(PauseReason.AWAIT_INPUT)
 
 
-HELD = (Carried, LiveRun, Mailbox, Recorder)
+HELD = (LeasedRun, LiveRun, Mailbox, Recorder)
 
 
 def held() -> int:

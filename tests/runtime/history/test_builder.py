@@ -27,9 +27,9 @@ from harborage.planner import (
 from harborage.runtime.dispatch.dispatch import Approval
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome
 from harborage.runtime.durable import RunRequest
-from harborage.runtime.exchanges import Asked, Exchange, answered, failure_of
 from harborage.runtime.history import CallStatus, build_history
 from harborage.runtime.journal import JournalCorruptError, raw
+from harborage.runtime.model_records import Asked, Exchange, answered, failure_of
 from harborage.runtime.pauses import PauseDecision
 from harborage.runtime.steering.arrivals import Arrivals, Woken
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope

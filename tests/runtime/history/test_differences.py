@@ -7,9 +7,9 @@ from typing import Any
 from harborage.llm import ChatMessage, Content, ImagePart, Role, TextPart, ToolCallStructured, ToolDeclaration
 from harborage.planner import CallParallel, CallTool, Finish, FinishReason, JoinSpec
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome
-from harborage.runtime.exchanges import Prompt, Settings
 from harborage.runtime.history import Difference, DifferenceKind, build_history, compare
 from harborage.runtime.history.differences import prompt_diff, value_diff
+from harborage.runtime.model_records import Prompt, Settings
 from harborage.runtime.steering.state import Planned
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from harborage.state.errors import StoreClosedError
 from harborage.store.sqlite import Database
-from harborage.store.sqlite.stations import Transaction
+from harborage.store.sqlite.transactions import Transaction
 
 OpenDatabase = Callable[..., Awaitable[Database]]
 Work = Callable[[Transaction], Any]

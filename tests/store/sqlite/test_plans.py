@@ -13,7 +13,7 @@ import pytest
 from harborage.store import sql
 from harborage.store.sqlite import SQLiteStore
 from harborage.store.sqlite.connection import repeated, statements
-from harborage.store.sqlite.stations import Transaction
+from harborage.store.sqlite.transactions import Transaction
 from tests.kit.store_questions import RUNS, TENANTS, USERS, ask_everything
 
 FILES = ("commits", "queue", "upkeep", "views")

@@ -23,7 +23,7 @@ from harborage.tasks import (
 )
 
 if TYPE_CHECKING:
-    from harborage.runtime.agent.live import LiveRun
+    from harborage.runtime.agent.run_resources import LiveRun
     from harborage.runtime.agent.services import AgentServices
 
 __all__ = ["Project", "background_result", "end_children", "follow", "follow_spawned", "registry_of"]

@@ -22,7 +22,7 @@ from harborage.planner import (
     Summariser,
 )
 from harborage.runtime.agent.ledger import RunLedger
-from harborage.runtime.agent.live import LiveRun
+from harborage.runtime.agent.run_resources import LiveRun
 from harborage.runtime.agent.session_artifacts import SessionArtifacts, tracker_of
 from harborage.runtime.context import apply_context
 from harborage.tools import CatalogView, ToolCatalog

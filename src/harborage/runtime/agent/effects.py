@@ -26,8 +26,7 @@ from harborage.planner import (
     decision_kind,
 )
 from harborage.runtime.agent.background import follow_spawned
-from harborage.runtime.agent.doubts import Doubts
-from harborage.runtime.agent.ending import (
+from harborage.runtime.agent.completion import (
     TASK_ERROR_FETCH,
     announce_failure,
     begin,
@@ -36,6 +35,7 @@ from harborage.runtime.agent.ending import (
     withdraw_unanswered,
 )
 from harborage.runtime.agent.hard_cancel import HardCancel
+from harborage.runtime.agent.interrupted import Doubts
 from harborage.runtime.agent.metering import call_keys, metered
 from harborage.runtime.agent.planning import plan, recall
 from harborage.runtime.agent.providing import context_effects
@@ -58,7 +58,7 @@ from harborage.tools import OnUnknown, ToolInvalidArgsError
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
-    from harborage.runtime.agent.live import LiveRun
+    from harborage.runtime.agent.run_resources import LiveRun
     from harborage.runtime.agent.services import AgentServices
     from harborage.runtime.engines.mailbox import Bridge
     from harborage.runtime.steering.run_spec import ToolExecutor

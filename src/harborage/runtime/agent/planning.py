@@ -33,7 +33,7 @@ from harborage.planner import (
 )
 from harborage.runtime.agent.compressing import is_overflow, keep_within_budget, shortened
 from harborage.runtime.agent.ledger import StepAccount
-from harborage.runtime.agent.live import LiveRun, StepNotes
+from harborage.runtime.agent.run_resources import LiveRun, StepNotes
 from harborage.runtime.agent.session_artifacts import Manifest, recorded_of
 from harborage.runtime.durable import PROVIDER_UNAVAILABLE
 from harborage.runtime.effects import StepCall, StepPutOffError

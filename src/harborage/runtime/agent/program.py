@@ -23,10 +23,10 @@ from harborage.state.errors import DatabaseError
 
 if TYPE_CHECKING:
     from harborage.concurrency import Crew
+    from harborage.runtime.agent.completion import TaskEnd
     from harborage.runtime.agent.effects import AgentEffects
-    from harborage.runtime.agent.ending import TaskEnd
-    from harborage.runtime.agent.live import LiveRun
     from harborage.runtime.agent.providing import Provided
+    from harborage.runtime.agent.run_resources import LiveRun
     from harborage.runtime.engines.mailbox import Mailbox
 
 CHILDREN_KEY: Final = "background_tasks"

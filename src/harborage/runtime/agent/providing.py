@@ -43,7 +43,7 @@ from harborage.state.errors import DatabaseError
 if TYPE_CHECKING:
     from harborage.memory import SessionMemory
     from harborage.planner import Finish, HandleRegistry
-    from harborage.runtime.agent.live import LiveRun
+    from harborage.runtime.agent.run_resources import LiveRun
     from harborage.runtime.agent.services import AgentServices
 
 __all__ = ["ContextDesk", "Provided", "Skipped", "context_effects"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from harborage.runtime.agent.live import LiveRun
+    from harborage.runtime.agent.run_resources import LiveRun
 
 __all__ = ["NO_TASKS", "withheld"]
 

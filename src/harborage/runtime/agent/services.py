@@ -15,7 +15,7 @@ from harborage.concurrency import CANCEL_GRACE_S, Crew, leavable
 from harborage.errors import HarborageError, error_reason, error_text
 from harborage.events import REDACTOR_DRIVERS, Event, EventBus, EventType, Payload, Redactor
 from harborage.identity import Quadruple
-from harborage.runtime.agent.hearing import Hearing
+from harborage.runtime.agent.model_recording import Hearing
 from harborage.runtime.agent.providing import ContextDesk
 from harborage.runtime.approvals import Gates
 from harborage.runtime.dispatch.executor import CatalogToolExecutor

@@ -16,7 +16,7 @@ from harborage.errors import error_reason
 from harborage.events import ControlLifecyclePayload, EventType, PauseResumedPayload
 from harborage.identity import bound
 from harborage.planner import PauseReason, Trajectory
-from harborage.runtime.agent.ending import withdraw
+from harborage.runtime.agent.completion import withdraw
 from harborage.runtime.approval import ApprovalDecision, ApprovalNotFoundError, InvalidRequestError
 from harborage.runtime.pauses import (
     AlreadyResumedError,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from harborage.errors import HarborageError, error_reason
 from harborage.planner.spawning import own_group_id
 from harborage.runtime.agent.background import follow, registry_of
-from harborage.runtime.agent.ending import TaskEnd, begin, end, fail
+from harborage.runtime.agent.completion import TaskEnd, begin, end, fail
 from harborage.runtime.agent.rehearsal import NO_TASKS
 from harborage.runtime.dispatch.children import AWAITED, SPAWNED
 from harborage.runtime.dispatch.outcome import failed
@@ -18,7 +18,7 @@ from harborage.runtime.effects import Effect, StepCall, Waiting
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
     from harborage.planner import SpawnTask
-    from harborage.runtime.agent.live import LiveRun
+    from harborage.runtime.agent.run_resources import LiveRun
     from harborage.runtime.agent.services import AgentServices
     from harborage.runtime.dispatch import CatalogToolExecutor
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from harborage.clock import Timers
-    from harborage.runtime.engines.leased import Carried
+    from harborage.runtime.engines.lease import LeasedRun
     from harborage.store import Queue, Store
 
 __all__ = ["SHORTEST_S", "Delivery", "NextLook"]
@@ -23,7 +23,7 @@ SHORTEST_S: Final = 0.05
 class Delivery:
     """Hands what was sent, by any process, to the runs that this worker carries."""
 
-    def __init__(self, store: Store, worker: str, carried: Mapping[str, Carried]) -> None:
+    def __init__(self, store: Store, worker: str, carried: Mapping[str, LeasedRun]) -> None:
         self._store = store
         self._worker = worker
         self._carried = carried

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from harborage.clock import SYSTEM_CLOCK
 from harborage.runtime.durable import RunLeftError
-from harborage.runtime.engines.news import TellingRecord
+from harborage.runtime.engines.event_buffer import PublishingRecord
 from harborage.runtime.journal import Entry, Record, encode_entry
 
 if TYPE_CHECKING:
     from harborage.clock import Timer, Timers
     from harborage.concurrency import Crew
-    from harborage.runtime.engines.news import News
+    from harborage.runtime.engines.event_buffer import RunEventBuffer
 
 __all__ = ["Outbox"]
 
@@ -73,7 +73,7 @@ class Outbox:
         self._clock = clock
         self._is_waiting = is_waiting
         has_news = getattr(record, "news", None) is not None  # asked first: to look for a whole protocol is costly
-        self._teller = record if has_news and isinstance(record, TellingRecord) else None
+        self._teller = record if has_news and isinstance(record, PublishingRecord) else None
         self._timer: Timer | None = None
         self._batches = self._seen = 0
         self._append_now = None if record is None else record.append_now
@@ -91,7 +91,7 @@ class Outbox:
             self._arm()
 
     @property
-    def news(self) -> News | None:
+    def news(self) -> RunEventBuffer | None:
         """What the run published and what is not kept yet; None where that is kept elsewhere."""
         return None if self._teller is None else self._teller.news
 
@@ -228,7 +228,7 @@ class Outbox:
         telling = None if self._is_writing or self._unsaved else self._begin_to_tell(self._teller)
         self._crew.start(self._told(telling), "record")
 
-    def _begin_to_tell(self, teller: TellingRecord) -> asyncio.Task[None]:
+    def _begin_to_tell(self, teller: PublishingRecord) -> asyncio.Task[None]:
         self._is_writing = True
         self._batches += 1
         telling = teller.tell()

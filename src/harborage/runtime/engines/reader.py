@@ -26,7 +26,7 @@ from harborage.runtime.durable import (
     RunStatus,
 )
 from harborage.runtime.engines.bodies import read_whole
-from harborage.runtime.engines.carrying import failure_of
+from harborage.runtime.engines.execution import failure_of
 from harborage.runtime.engines.histories import finish_of
 from harborage.runtime.journal import Ended, Entry, JournalCorruptError
 from harborage.state.errors import DatabaseCorruptError, DatabaseError, MigrationError

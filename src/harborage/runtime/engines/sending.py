@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from harborage.runtime.pauses import PauseCoordinator
     from harborage.store import Records, RunRow
 
-__all__ = ["MAX_UNREAD", "Desk", "cancellation", "check_handles", "limit_of"]
+__all__ = ["MAX_UNREAD", "ControlSender", "cancellation", "check_handles", "limit_of"]
 
 _GO_ON: Final = frozenset({ControlType.APPROVE, ControlType.RESUME})
 _ENDED: Final = "run {} has ended; start another to go on"
@@ -60,7 +60,7 @@ async def check_handles(pauses: PauseCoordinator, who: Quadruple, control: Contr
             await pauses.check_handles(one)
 
 
-class Desk:
+class ControlSender:
     """Takes in the controls for the runs of one store, of which at most `most` may wait for one run."""
 
     def __init__(self, store: Records, clock: Clock, *, most: int = MAX_UNREAD) -> None:

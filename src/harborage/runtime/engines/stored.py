@@ -38,12 +38,12 @@ from harborage.runtime.durable import (
     RunTakenError,
 )
 from harborage.runtime.engines.bodies import taken_out
-from harborage.runtime.engines.carrying import Carriage
+from harborage.runtime.engines.execution import Executor
 from harborage.runtime.engines.histories import finish_of, request_of, steps_of
-from harborage.runtime.engines.leased import Carried, Ledger, claimed, parked, put_off
+from harborage.runtime.engines.lease import LeasedRun, Ledger, claimed, parked, put_off
 from harborage.runtime.engines.looking import SHORTEST_S, Delivery, NextLook
 from harborage.runtime.engines.reader import KEPT, UNREADABLE, ResultWaiters, RunReader, is_blocked, status_of
-from harborage.runtime.engines.sending import MAX_UNREAD, Desk, cancellation, check_handles
+from harborage.runtime.engines.sending import MAX_UNREAD, ControlSender, cancellation, check_handles
 from harborage.runtime.journal import Ended, Started, decode_entry, encode_entry, raw
 from harborage.runtime.steering.inbox import InboxRegistry
 from harborage.state.errors import DatabaseError
@@ -99,7 +99,7 @@ class StoredEngine:
         bus: RecordBus | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
-        self._desk = Desk(store, clock, most=max_unread)
+        self._controls = ControlSender(store, clock, most=max_unread)
         self._store = store
         self._reader = RunReader(store)
         self._pauses = pauses
@@ -114,14 +114,14 @@ class StoredEngine:
         self._outcome_of = outcome_of
         self._bus = bus
         self._logger = logging.getLogger(__name__) if logger is None else logger
-        self._carried: dict[str, Carried] = {}
+        self._carried: dict[str, LeasedRun] = {}
         self._next = NextLook(store, clock, agent=agent, recheck_s=recheck.total_seconds())
         self._delivery = Delivery(store, self._worker, self._carried)
         self._sweeping: Timer | None = None
         self._has_tried = self._is_joined = self._is_closed = False
         self._waiters = ResultWaiters(clock)
         self._unrecorded: dict[str, tuple[int, ...]] = {}
-        self._work: tuple[Carriage, Crew] | None = None
+        self._work: tuple[Executor, Crew] | None = None
         self._ends = Crew(lambda name, error: self._logger.debug("%s: %s", name, error_reason(error)))
         self._stopped: Exception | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -165,12 +165,12 @@ class StoredEngine:
         done = await self._store.commit(commit) if commit_now is None else commit_now(commit, accepted)
         if worker:
             lease, position = Lease(row.run_id, worker, 1), len(entries)
-            await self._begin(Carried(request=request, lease=lease, position=position, group=row.group), entries)
+            await self._begin(LeasedRun(request=request, lease=lease, position=position, group=row.group), entries)
         else:
             self._next.changed.set()
         return done
 
-    async def _begin(self, run: Carried, entries: Sequence[bytes]) -> None:
+    async def _begin(self, run: LeasedRun, entries: Sequence[bytes]) -> None:
         """Carry a run that was started with this worker as its owner, which may have stopped meanwhile."""
         if self._is_joined:
             self._take_up(run, entries)
@@ -182,7 +182,7 @@ class StoredEngine:
     async def send(self, run_id: str, control: ControlEvent) -> bool:
         self._check_open()
         row = await self._reader.row(run_id)
-        stamped = self._desk.checked(row, control)
+        stamped = self._controls.checked(row, control)
         if is_blocked(row):
             self._logger.warning(KEPT, run_id, control.type, row.blocked)
         carried = self._carried.get(run_id)
@@ -190,7 +190,7 @@ class StoredEngine:
             carried.mailbox.check_open(control)
         if carried is not None or (self._work is not None and not row.owner):
             await check_handles(self._pauses, row.quadruple, stamped)  # it goes on here, if it does
-        is_new = await self._desk.keep(stamped)
+        is_new = await self._controls.keep(stamped)
         await self._deliver_now(run_id)  # a run that is carried here has it when this returns
         self._next.changed.set()
         return is_new
@@ -232,7 +232,7 @@ class StoredEngine:
 
     async def untaken(self, run_id: str) -> builtins.list[ControlEvent]:
         """The controls that a run was sent and that it has not heard of when its worker stopped."""
-        return await self._desk.unread(run_id, besides=self._unrecorded.get(run_id, ()))
+        return await self._controls.unread(run_id, besides=self._unrecorded.get(run_id, ()))
 
     async def wake(self, run_id: str) -> None:
         """Look at a parked run again: what it waits for may have come."""
@@ -245,7 +245,7 @@ class StoredEngine:
         if self._work is not None:
             raise EngineError("this host is being served already; stop the other worker first")
         crew = Crew(lambda name, error: self._logger.error("%s: %s", name, error_reason(error)))
-        carriage = Carriage(
+        carriage = Executor(
             program=program,
             effects=effects,
             pauses=self._pauses,
@@ -316,20 +316,20 @@ class StoredEngine:
                 self._logger.error("the store of runs: %s", error_reason(error))
                 await sleep(self._clock, _HICCUP_S)
 
-    def _take_up(self, run: Carried, entries: Sequence[bytes], controls: Sequence[ControlRow] = ()) -> None:
+    def _take_up(self, run: LeasedRun, entries: Sequence[bytes], controls: Sequence[ControlRow] = ()) -> None:
         assert self._work is not None
         carriage, crew = self._work
         if run.lease.run_id not in self._carried:
             self._seat(run)
         run.task = crew.start(self._carry(run, carriage, entries, controls), f"run {run.lease.run_id}")
 
-    def _seat(self, run: Carried) -> None:
+    def _seat(self, run: LeasedRun) -> None:
         run.inbox = self._inboxes.open(run.request.who)
         self._carried[run.lease.run_id] = run
         if self._sweeping is None:
             self._sweep()
 
-    async def _supersede(self, run: Carried) -> bool:
+    async def _supersede(self, run: LeasedRun) -> bool:
         """End what this worker still does for a run that it lost: it was thought dead, and has got the run anew.
 
         False when it has got it once more since then.
@@ -348,7 +348,7 @@ class StoredEngine:
         return True
 
     async def _carry(
-        self, run: Carried, carriage: Carriage, entries: Sequence[bytes], controls: Sequence[ControlRow]
+        self, run: LeasedRun, carriage: Executor, entries: Sequence[bytes], controls: Sequence[ControlRow]
     ) -> None:
         """Carry one run to its end, to where it waits, or to where this host stops."""
         ledger = Ledger(self._store, run, self._ends, self._bus)
@@ -380,8 +380,8 @@ class StoredEngine:
 
     async def _outcome(
         self,
-        run: Carried,
-        carriage: Carriage,
+        run: LeasedRun,
+        carriage: Executor,
         ledger: Ledger,
         stored: Sequence[bytes],
         controls: Sequence[ControlRow],
@@ -426,7 +426,7 @@ class StoredEngine:
             run.ending = finish_of(decode_entry(entry, run_id, -1), run_id)
         return None
 
-    async def _end(self, run: Carried, ledger: Ledger, entry: bytes, change: Change) -> None:
+    async def _end(self, run: LeasedRun, ledger: Ledger, entry: bytes, change: Change) -> None:
         """Record the end of a run, and do what follows from it for its task."""
         await ledger.end(entry, change, self._refused)
         if self._ended is not None and change.status is not None:
@@ -439,10 +439,10 @@ class StoredEngine:
         self._logger.error("%s", error_reason(error))
         return Change(release=True, blocked=error_text(error))
 
-    def _is_leaving(self, run: Carried) -> bool:
+    def _is_leaving(self, run: LeasedRun) -> bool:
         return self._work is None or run.parked is not None or run.is_lost
 
-    def _let_go(self, run: Carried) -> None:
+    def _let_go(self, run: LeasedRun) -> None:
         """Carry the run no more."""
         if self._carried.get(run.lease.run_id) is run:
             del self._carried[run.lease.run_id]
@@ -452,7 +452,7 @@ class StoredEngine:
             self._inboxes.retire(inbox.identity)
             self._waiters.notify(run.lease.run_id, ending)
 
-    async def _release(self, run: Carried, ledger: Ledger, change: Change, *, wait_s: float = 0.0) -> None:
+    async def _release(self, run: LeasedRun, ledger: Ledger, change: Change, *, wait_s: float = 0.0) -> None:
         """Give a run back; a store that refuses is asked again, for as long as this host serves."""
         while True:
             if wait_s:

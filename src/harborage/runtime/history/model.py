@@ -15,7 +15,7 @@ from harborage import codec
 from harborage.identity import Quadruple
 from harborage.planner import Decision, Finish, PauseReason, SpawnSpec
 from harborage.runtime.durable import RunRequest
-from harborage.runtime.exchanges import Answered, Failure
+from harborage.runtime.model_records import Answered, Failure
 from harborage.runtime.steering.controls import ControlType
 
 __all__ = [

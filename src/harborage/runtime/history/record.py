@@ -10,8 +10,8 @@ import msgspec
 from harborage import codec
 from harborage.runtime.durable import RunRequest
 from harborage.runtime.engines.histories import read_value
-from harborage.runtime.exchanges import Exchange
 from harborage.runtime.journal import Entry, JournalCorruptError, Started, decode_entries
+from harborage.runtime.model_records import Exchange
 
 __all__ = ["Opened", "Place", "exchanges_in", "open_record", "place_of"]
 

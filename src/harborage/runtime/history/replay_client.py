@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 from harborage import codec
 from harborage.errors import HarborageError
 from harborage.llm import AnswerBuilder, CompleteRequest, CompleteResponse
-from harborage.runtime.exchanges import Exchange, Prompt, error_of, prompt_of, response_of, slim
 from harborage.runtime.history.differences import Difference, DifferenceKind, prompt_diff
+from harborage.runtime.model_records import Exchange, Prompt, error_of, prompt_of, response_of, slim
 
 __all__ = ["NotRecordedError", "RecordedCall", "ReplayClient"]
 

@@ -21,10 +21,9 @@ from harborage.planner import ArtifactManifestEntry, Finish, FinishReason, JoinS
 from harborage.runtime.assembly import Assembly, Setup, assemble
 from harborage.runtime.durable import Concluded, Durable, GatedTools, HistoryMismatchError, RunLeftError, RunRequest
 from harborage.runtime.effects import Effect, StepCall
-from harborage.runtime.engines.carrying import Carriage, failure_of
+from harborage.runtime.engines.execution import Executor, failure_of
 from harborage.runtime.engines.failures import RecordedFailureError
 from harborage.runtime.engines.histories import History, latest_history, read_value
-from harborage.runtime.exchanges import prompts_of
 from harborage.runtime.history.differences import Difference, DifferenceKind, value_diff
 from harborage.runtime.history.offline import Attempts, offline
 from harborage.runtime.history.record import Opened, exchanges_in, open_record
@@ -32,6 +31,7 @@ from harborage.runtime.history.replay_client import RecordedCall, ReplayClient
 from harborage.runtime.journal import Begun, Done, Ended, Failed, JournalCorruptError
 from harborage.runtime.limits import Limits
 from harborage.runtime.model import Thought
+from harborage.runtime.model_records import prompts_of
 from harborage.runtime.steering.inbox import Inbox
 from harborage.runtime.steering.state import Planned, RunState
 
@@ -180,7 +180,7 @@ async def _run_over_record(
     opened: Opened, parts: Assembly, comparison: _Comparison, logger: logging.Logger
 ) -> tuple[Difference | None, bool]:
     """Carry the run over its record: the first difference, and whether the record went to the run's end."""
-    carriage = Carriage(
+    carriage = Executor(
         program=comparison.program,
         effects=parts.effects.table().each(comparison.recalled),
         pauses=_NO_PAUSES,

@@ -19,10 +19,10 @@ from harborage.errors import InvalidOptionError, error_reason, one_of
 from harborage.identity import Identity, bound, require_quadruple
 from harborage.ids import new_id
 from harborage.planner import Budget, Finish, RunContext, Trajectory, check_planner, ends_at_step_limit
+from harborage.runtime.agent.completion import withdraw_unanswered
 from harborage.runtime.agent.effects import AgentEffects
-from harborage.runtime.agent.ending import withdraw_unanswered
 from harborage.runtime.agent.ledger import RunLedger
-from harborage.runtime.agent.live import LiveRun
+from harborage.runtime.agent.run_resources import LiveRun
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.approval import ApprovalGate
 from harborage.runtime.approvals import Gates

@@ -13,7 +13,7 @@ from harborage.store.times import micros, moment
 
 if TYPE_CHECKING:
     from harborage.store.sqlite.database import Database
-    from harborage.store.sqlite.stations import Transaction
+    from harborage.store.sqlite.transactions import Transaction
 
 __all__ = ["SQLiteStateStore"]
 

@@ -29,7 +29,7 @@ from harborage.store.times import LATEST
 if TYPE_CHECKING:
     from harborage.store.sqlite.database import Database
     from harborage.store.sqlite.reading import Reading
-    from harborage.store.sqlite.stations import Transaction
+    from harborage.store.sqlite.transactions import Transaction
 
 __all__ = ["Audit", "page_flaws"]
 

@@ -25,7 +25,7 @@ from harborage.store.sql.rows import status_of
 
 if TYPE_CHECKING:
     from harborage.store.sqlite.reading import Reading
-    from harborage.store.sqlite.stations import Transaction
+    from harborage.store.sqlite.transactions import Transaction
 
 __all__ = ["FINAL", "Conditions"]
 

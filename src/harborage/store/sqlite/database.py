@@ -24,8 +24,8 @@ from harborage.store.sqlite.connection import (
     statements,
 )
 from harborage.store.sqlite.failures import failure
-from harborage.store.sqlite.lane import Lane
-from harborage.store.sqlite.stations import Reader, Transaction, Writer
+from harborage.store.sqlite.threads import Lane
+from harborage.store.sqlite.transactions import Reader, Transaction, Writer
 
 __all__ = ["Database"]
 

@@ -28,7 +28,7 @@ from harborage.store.sqlite.salvage import (
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
-    from harborage.store.sqlite.stations import Transaction
+    from harborage.store.sqlite.transactions import Transaction
 
 __all__ = ["Reading"]
 

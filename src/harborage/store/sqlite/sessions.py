@@ -10,7 +10,7 @@ from harborage.store.port import SessionChange
 if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.store.sqlite.reading import Reading
-    from harborage.store.sqlite.stations import Transaction
+    from harborage.store.sqlite.transactions import Transaction
 
 __all__ = ["Sessions"]
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.store.examining import Examined, Judges, Part, Place
     from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow
-    from harborage.store.sqlite.stations import Transaction
+    from harborage.store.sqlite.transactions import Transaction
 
 __all__ = ["SQLiteStore"]
 

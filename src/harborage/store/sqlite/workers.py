@@ -15,7 +15,7 @@ from harborage.store.sqlite.locks import WorkerLocks
 if TYPE_CHECKING:
     from harborage.clock import Timers
     from harborage.store.sqlite.database import Database
-    from harborage.store.sqlite.stations import Transaction
+    from harborage.store.sqlite.transactions import Transaction
 
 __all__ = ["LEASE", "Workers"]
 

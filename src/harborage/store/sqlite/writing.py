@@ -35,7 +35,7 @@ from harborage.store.errors import (
 from harborage.store.port import Claimed
 from harborage.store.rows import EVENT_STEP, Lease
 from harborage.store.sqlite.conditions import FINAL, Conditions
-from harborage.store.sqlite.stations import Rows, Transaction
+from harborage.store.sqlite.transactions import Rows, Transaction
 
 if TYPE_CHECKING:
     from harborage.identity import Identity

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from harborage.state.errors import StoreClosedError
-from harborage.store.sqlite.lane import Call, Lane
+from harborage.store.sqlite.threads import Call, Lane
 
 
 class Station:

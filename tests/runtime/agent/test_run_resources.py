@@ -5,7 +5,7 @@ from __future__ import annotations
 from harborage.events import Event, EventType, PatternRedactor
 from harborage.identity import Quadruple
 from harborage.planner import ToolCallDeferred
-from harborage.runtime.agent.live import StepNotes
+from harborage.runtime.agent.run_resources import StepNotes
 
 WHO = Quadruple("t", "u", "s", "r")
 

@@ -17,7 +17,7 @@ from harborage.runtime.agent.session_artifacts import SessionArtifacts
 from harborage.runtime.durable import GatedTools, RunRequest
 from harborage.runtime.effects import StepCall, Waiting
 from harborage.runtime.engines.mailbox import Mailbox
-from harborage.runtime.exchanges import ExchangeRecorder
+from harborage.runtime.model_records import ExchangeRecorder
 from harborage.runtime.steering.run_spec import ToolExecutor
 from harborage.runtime.steering.state import RunState
 

@@ -26,7 +26,7 @@ from harborage.llm import (
     ToolDeclaration,
     Usage,
 )
-from harborage.runtime.exchanges import (
+from harborage.runtime.model_records import (
     Answered,
     Asked,
     Exchange,

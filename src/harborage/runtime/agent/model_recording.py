@@ -15,7 +15,7 @@ from harborage import codec
 from harborage.errors import error_reason
 from harborage.identity import Quadruple, effective_quadruple
 from harborage.llm import CompleteRequest, CompleteResponse, LLMClient
-from harborage.runtime.exchanges import Asked, Exchange, ExchangeRecorder, answered, failure_of, prompt_of
+from harborage.runtime.model_records import Asked, Exchange, ExchangeRecorder, answered, failure_of, prompt_of
 
 __all__ = ["NOTHING_HEARD", "Heard", "Hearing"]
 

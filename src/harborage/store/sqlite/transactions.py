@@ -18,7 +18,7 @@ from harborage.store.sqlite.connection import repeated, statements
 from harborage.store.sqlite.failures import failure
 
 if TYPE_CHECKING:
-    from harborage.store.sqlite.lane import Call
+    from harborage.store.sqlite.threads import Call
 
 __all__ = ["Reader", "Rows", "Transaction", "Writer"]
 

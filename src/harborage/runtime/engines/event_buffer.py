@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from harborage.runtime.steering.controls import ControlEvent
     from harborage.store import Committed, NewEvent
 
-__all__ = ["News", "TellingRecord", "Told"]
+__all__ = ["BufferedEvent", "PublishingRecord", "RunEventBuffer"]
 
 _log = logging.getLogger(__name__)
 
 
-class Told(NamedTuple):
+class BufferedEvent(NamedTuple):
     """An event that was published, and what is kept of it; `consumes` is the number of the control, if any, that had
     its outcome with this."""
 
@@ -33,7 +33,7 @@ class Told(NamedTuple):
     consumes: int = 0
 
 
-class News:
+class RunEventBuffer:
     """The events of one carried run that are not kept yet, in the order in which they were published.
 
     `listener` hears of each that comes, `hastener` of those that are to be kept now. Those that belong to a step whose
@@ -46,7 +46,7 @@ class News:
     def __init__(self, bus: RecordBus, who: Quadruple, hand_out: Callable[[ControlEvent], int]) -> None:
         self._bus = bus
         self._hand_out = hand_out
-        self._waiting: list[Told] = []
+        self._waiting: list[BufferedEvent] = []
         self._held = 0
         self.listener: Callable[[], None] | None = None
         self.hastener: Callable[[], None] | None = None
@@ -57,7 +57,7 @@ class News:
         return len(self._waiting) - self._held
 
     def add(self, event: Event, data: NewEvent) -> None:
-        self._waiting.append(Told(event, data))
+        self._waiting.append(BufferedEvent(event, data))
         if self.listener is not None:
             self.listener()
 
@@ -87,14 +87,14 @@ class News:
         """The outcome is noted that those held back belong to."""
         self._held = 0
 
-    def leave(self) -> tuple[Told, ...]:
+    def leave(self) -> tuple[BufferedEvent, ...]:
         """Hand over those that may be kept now, to be kept by one commit."""
         count = len(self)
         left = tuple(self._waiting[:count])
         del self._waiting[:count]
         return left
 
-    def come_back(self, told: tuple[Told, ...]) -> None:
+    def come_back(self, told: tuple[BufferedEvent, ...]) -> None:
         """Take back what was not kept, before what came since."""
         self._waiting[:0] = told
 
@@ -108,7 +108,7 @@ class News:
         del self._waiting[len(self) :]
         self._held = 0
 
-    def kept(self, told: tuple[Told, ...], done: Committed) -> None:
+    def kept(self, told: tuple[BufferedEvent, ...], done: Committed) -> None:
         """A commit kept these: its readers are told."""
         if told:
             self._bus.deliver([one.event for one in told], done)
@@ -132,11 +132,11 @@ def _nothing() -> None:
 
 
 @runtime_checkable
-class TellingRecord(Record, Protocol):
+class PublishingRecord(Record, Protocol):
     """A record that keeps what the run publishes together with its entries."""
 
     @property
-    def news(self) -> News | None:
+    def news(self) -> RunEventBuffer | None:
         """What waits to be kept; None where it is kept elsewhere."""
         ...
 

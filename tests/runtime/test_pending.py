@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from harborage.identity import Identity
 from harborage.planner import PauseReason
 from harborage.runtime.pauses import Pause, PauseDecision, PauseState
-from harborage.runtime.waits import (
+from harborage.runtime.pending import (
     Party,
     Wait,
     WaitKind,

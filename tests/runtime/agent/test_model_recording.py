@@ -11,8 +11,8 @@ import pytest
 from harborage import codec
 from harborage.identity import Identity, bound
 from harborage.llm import ChatMessage, CompleteRequest, Content, RateLimitedError, Role
-from harborage.runtime.agent.hearing import NOTHING_HEARD, Heard, Hearing
-from harborage.runtime.exchanges import Exchange, ExchangeRecorder, prompts_of
+from harborage.runtime.agent.model_recording import NOTHING_HEARD, Heard, Hearing
+from harborage.runtime.model_records import Exchange, ExchangeRecorder, prompts_of
 from harborage.testing.llm import ScriptedLLM
 
 pytestmark = pytest.mark.anyio

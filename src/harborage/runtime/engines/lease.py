@@ -23,8 +23,8 @@ from harborage.runtime.durable import (
     RunTakenError,
 )
 from harborage.runtime.engines.bodies import taken_out
+from harborage.runtime.engines.event_buffer import BufferedEvent, RunEventBuffer
 from harborage.runtime.engines.mailbox import Mailbox, earliest
-from harborage.runtime.engines.news import News, Told
 from harborage.runtime.engines.reader import Ending
 from harborage.runtime.journal import is_outcome
 from harborage.runtime.steering.controls import ControlEvent
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from harborage.runtime.effects import Waiting
     from harborage.store import ControlRow, Records, RunRow, Store
 
-__all__ = ["Carried", "Ledger", "claimed", "parked", "put_off"]
+__all__ = ["LeasedRun", "Ledger", "claimed", "parked", "put_off"]
 
 Refuse: TypeAlias = Callable[[ControlEvent], None]
 """Says of a control that it came too late."""
@@ -51,7 +51,7 @@ _PROGRESS = Change(progress=True)
 _NO_BODIES: Mapping[str, bytes] = {}
 
 
-class Carried(msgspec.Struct, kw_only=True):
+class LeasedRun(msgspec.Struct, kw_only=True):
     """A run that this worker carries, of whose journal `position` entries are kept.
 
     `attempts` counts its claims since it last made progress; `sent` are the controls that were handed to its inbox, by
@@ -152,12 +152,12 @@ class Ledger:
     of what must not be cut short.
     """
 
-    def __init__(self, store: Store, run: Carried, crew: Crew, bus: RecordBus | None = None) -> None:
+    def __init__(self, store: Store, run: LeasedRun, crew: Crew, bus: RecordBus | None = None) -> None:
         self._store = store
         self._run = run
         self._crew = crew
         self._bus = bus
-        self._news: News | None = None
+        self._news: RunEventBuffer | None = None
         self._taken: tuple[int, ...] = ()
         self._unsure = self._unsure_news = 0
         self._telling: asyncio.Task[None] | None = None
@@ -170,7 +170,7 @@ class Ledger:
         return None if self._commit_now is None else self._append_now
 
     @property
-    def news(self) -> News | None:
+    def news(self) -> RunEventBuffer | None:
         """What the run published and what is not kept yet; None where its bus keeps that."""
         return self._news
 
@@ -179,7 +179,7 @@ class Ledger:
         """Take what the run publishes from now on; what happens in the block is done by the run."""
         who = self._run.request.who
         if self._bus is not None and self._bus.store is self._store:
-            self._news = News(self._bus, who, self._run.hand_out)
+            self._news = RunEventBuffer(self._bus, who, self._run.hand_out)
         with bound(who):
             yield
 
@@ -378,7 +378,7 @@ class Ledger:
             self._news.kept(told[:unsure], Committed())
             self._news.come_back(told[unsure:])
 
-    def _come_back(self, told: tuple[Told, ...]) -> None:
+    def _come_back(self, told: tuple[BufferedEvent, ...]) -> None:
         if self._news is not None:
             self._news.come_back(told)
 
@@ -388,7 +388,7 @@ class Ledger:
         bodies: Mapping[str, bytes],
         change: Change | None,
         taken: tuple[int, ...],
-        told: tuple[Told, ...],
+        told: tuple[BufferedEvent, ...],
     ) -> Commit:
         guard = Guard(lease=self._run.lease, position=self._run.position)
         if not told:
@@ -410,10 +410,10 @@ class Ledger:
         return bool(rows) and rows[0].lease == lease and rows[0].position == self._run.position + self._unsure
 
 
-def claimed(row: RunRow) -> Carried:
+def claimed(row: RunRow) -> LeasedRun:
     """A run that this worker has claimed; what it was asked for is in its first entry."""
     request = RunRequest(who=row.quadruple, goal=row.about)
-    return Carried(request=request, lease=row.lease, position=row.position, attempts=row.attempts, group=row.group)
+    return LeasedRun(request=request, lease=row.lease, position=row.position, attempts=row.attempts, group=row.group)
 
 
 def parked(waiting: Waiting, now: datetime) -> Change:
@@ -422,7 +422,7 @@ def parked(waiting: Waiting, now: datetime) -> Change:
     return Change(release=True, progress=True, reason="", wake_at=micros(until), awaits=waiting.run_id)
 
 
-def put_off(run: Carried, error: RunPutOffError) -> Change:
+def put_off(run: LeasedRun, error: RunPutOffError) -> Change:
     """How a run is given back whose next step is tried again later; its deadline comes all the same."""
     until = earliest(error.until, run.request.deadline)
     return Change(release=True, progress=True, reason=error.reason, wake_at=micros(until))

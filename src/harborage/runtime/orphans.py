@@ -19,7 +19,7 @@ from harborage.errors import HarborageError
 from harborage.runtime.durable import RunPhase
 from harborage.runtime.engines.reader import RunReader, phase_of
 from harborage.runtime.pauses import Coordinator, Pause, PauseNotFoundError
-from harborage.runtime.waits import Wait, WaitKind, of_group, of_pause, of_run, of_session, of_task
+from harborage.runtime.pending import Wait, WaitKind, of_group, of_pause, of_run, of_session, of_task
 from harborage.sessions import SessionRegistry
 from harborage.state.errors import DatabaseError
 from harborage.store import LIVE, Commit, GroupQuery, GroupRow, RunQuery, RunRow, Status, Store

@@ -47,7 +47,7 @@ from harborage.tasks.rows import outcome_of_failure, outcome_of_result
 if TYPE_CHECKING:
     from harborage.events import Payload
     from harborage.identity import Quadruple
-    from harborage.runtime.agent.live import LiveRun
+    from harborage.runtime.agent.run_resources import LiveRun
     from harborage.runtime.agent.services import AgentServices
     from harborage.runtime.steering.controls import ControlEvent
 

@@ -14,7 +14,7 @@ from harborage.identity import Quadruple
 from harborage.planner import Finish, FinishReason
 from harborage.runtime.durable import Durable, RecordRefusedError, RunRequest
 from harborage.runtime.effects import EffectTable
-from harborage.runtime.engines.leased import Carried, Ledger
+from harborage.runtime.engines.lease import LeasedRun, Ledger
 from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
@@ -52,7 +52,7 @@ async def test_what_was_taken_without_an_entry_is_there_for_the_next_worker() ->
     (claim,) = await store.claim("one")
     row = claim.row
     inbox = InboxRegistry().open(ME)
-    run = Carried(request=RunRequest(who=ME, goal="g"), inbox=inbox, lease=row.lease, position=row.position)
+    run = LeasedRun(request=RunRequest(who=ME, goal="g"), inbox=inbox, lease=row.lease, position=row.position)
     await run.fetch(store)
     assert [control.event_id for control in inbox.drain()] == ["event"]
     ledger = Ledger(store, run, Crew(lambda *_: None))
@@ -136,7 +136,7 @@ async def test_what_overtook_others_is_consumed_before_them() -> None:
         await store.commit(Commit(sends=(sent,)))
     (claim,) = await store.claim("one")
     inbox, row = InboxRegistry().open(ME), claim.row
-    run = Carried(request=RunRequest(who=ME, goal="g"), inbox=inbox, lease=row.lease, position=row.position)
+    run = LeasedRun(request=RunRequest(who=ME, goal="g"), inbox=inbox, lease=row.lease, position=row.position)
     await run.fetch(store)
     inbox.take(lambda control: control.event_id == "event-1")
     first, second, third = (number for number, _ in run.sent)

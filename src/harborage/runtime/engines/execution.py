@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from harborage.planner import Finish
     from harborage.runtime.steering.inbox import Inbox
 
-__all__ = ["Carriage", "Passenger", "failure_of"]
+__all__ = ["Executor", "HostedRun", "failure_of"]
 
 
-class Passenger(Protocol):
+class HostedRun(Protocol):
     """What a host knows of a run while it carries it. The mailbox is set while there is one; `unreadable` is what ends
     the run's stay here at its next boundary. `tool_calls` counts those that were made here, `unsaved` are
     entries that are kept with the run's end."""
@@ -48,7 +48,7 @@ class Passenger(Protocol):
     def unreadable(self) -> RunLeftError | None: ...
 
 
-class Carriage(msgspec.Struct, frozen=True, kw_only=True):
+class Executor(msgspec.Struct, frozen=True, kw_only=True):
     """What carries runs: the code, the pauses they wait on, the clock. `is_stopping` and `refusals` as `Recorder` knows
     them."""
 
@@ -63,7 +63,7 @@ class Carriage(msgspec.Struct, frozen=True, kw_only=True):
     async def perform(
         self,
         run_id: str,
-        run: Passenger,
+        run: HostedRun,
         journal: Record,
         entries: Sequence[Entry],
         *,
@@ -93,7 +93,7 @@ class Carriage(msgspec.Struct, frozen=True, kw_only=True):
     async def _once(
         self,
         run_id: str,
-        run: Passenger,
+        run: HostedRun,
         journal: Record,
         told: History,
         crew: Crew,

@@ -27,7 +27,7 @@ from harborage.tools import OnUnknown
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
-    from harborage.runtime.agent.live import LiveRun
+    from harborage.runtime.agent.run_resources import LiveRun
     from harborage.runtime.agent.services import AgentServices
     from harborage.runtime.dispatch.executor import CatalogToolExecutor
     from harborage.runtime.steering.controls import ControlEvent

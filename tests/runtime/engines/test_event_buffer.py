@@ -24,7 +24,7 @@ from harborage.events import (
 from harborage.events.durable_bus import DurableEventBus
 from harborage.identity import Identity, Quadruple, bound
 from harborage.runtime.durable import RecordRefusedError, RunRequest, RunTakenError
-from harborage.runtime.engines.leased import Carried, Ledger
+from harborage.runtime.engines.lease import LeasedRun, Ledger
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.engines.outbox import SOON_S, Outbox
 from harborage.runtime.journal import Patched
@@ -73,7 +73,7 @@ class Bench:
         self.store, self.clock, self.lease = store, clock, lease
         self.bus = DurableEventBus(store, clock=clock)
         self.reader: Subscription = self.bus.subscribe(Filter.of(ME.identity))
-        self.run = Carried(request=RunRequest(who=ME, goal="g"), lease=lease, position=1)
+        self.run = LeasedRun(request=RunRequest(who=ME, goal="g"), lease=lease, position=1)
         self.ledger = Ledger(store, self.run, crew, self.bus)
         self.is_long = True
         self.crew = crew
@@ -275,7 +275,7 @@ async def test_the_end_of_a_run_takes_what_is_left(bench: Bench) -> None:
 async def test_a_bus_over_another_store_keeps_its_own(clock: FakeClock) -> None:
     """What is in two places cannot be kept together."""
     bus, crew = DurableEventBus(MemoryStore(), clock=clock), Crew(lambda name, error: None)
-    run = Carried(request=RunRequest(who=ME, goal="g"), lease=Lease("r", "w", 1))
+    run = LeasedRun(request=RunRequest(who=ME, goal="g"), lease=Lease("r", "w", 1))
     ledger = Ledger(MemoryStore(), run, crew, bus)
     with ledger.opened():
         assert ledger.news is None
