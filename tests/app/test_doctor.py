@@ -500,8 +500,8 @@ async def test_a_group_that_nobody_can_seal_is_cancelled(storage: Storage, clock
     clock.advance(GRACE.total_seconds())
     (settled,) = await settle_orphans(storage, clock=clock)
     assert (settled.wait.kind, settled.wait.id, settled.done) == (WaitKind.GROUP, group.id, "cancelled")
-    await tasks.recheck()
-    completion = watch.peek()
+    async with asyncio.timeout(10):
+        completion = await watch.completion()
     assert completion is not None
     assert completion.final_status is GroupStatus.CANCELLED
     assert (await tasks.get(member, who=ME)).status is TaskStatus.PENDING

@@ -93,7 +93,7 @@ async def test_a_group_that_ended_before_is_no_news(starting: Starting, clock: F
     late = here.register_retain_turn_waiter(SESSION)
     assert await early.group_id() == old
     assert (await here.watch_group(SESSION, old)).peek() is not None
-    await here.recheck()
+    await settle()
     assert not late.is_closed
     new, second = await grown(there, retain_turn=True)
     await there.mark_complete(second, who=ME)
@@ -153,17 +153,27 @@ async def test_a_store_that_is_away_for_a_while_strands_nobody(
     assert clock.armed == 0
 
 
-async def test_a_recheck_can_be_asked_for(starting: Starting, store: RemoteStore) -> None:
-    """Whoever learns that something happened elsewhere need not wait until the store says so."""
+async def test_a_process_without_a_worker_learns_of_it_within_a_second(
+    starting: Starting, store: RemoteStore, clock: FakeClock
+) -> None:
+    """No worker of its own looks at the store for it, so nothing says that another process changed something."""
+    store.is_shared = True
     here, there = starting(), starting()
-    group_id, task_id = await grown(there)
+    group_id, task_id = await grown(there, retain_turn=True)
+    waiting = asyncio.create_task(here.wait_ended(task_id, who=ME))
     watch = await here.watch_group(SESSION, group_id)
+    turn = here.register_retain_turn_waiter(SESSION)
+    await settle()
     store._listeners.clear()
     await there.mark_complete(task_id, who=ME)
     await settle()
-    assert not watch.is_closed
-    await here.recheck()
-    assert watch.peek() is not None
+    assert [waiting.done(), watch.is_closed, turn.is_closed] == [False] * 3
+    await clock.run_for(1)
+    assert waiting.done()
+    assert (await waiting).status is TaskStatus.COMPLETE
+    assert (watch.is_closed, turn.peek()) == (True, group_id)
+    await clock.run_for(1)
+    assert clock.armed == 0
 
 
 async def test_who_gives_up_leaves_no_trace(starting: Starting) -> None:

@@ -1,6 +1,7 @@
 """Who waits for the end of a task or a group, and how they learn of it.
 
-What this process ends wakes them at once. What others end is looked for whenever the store says that something changed.
+What this process ends wakes them at once. What others end is looked for whenever the store says that something
+changed, and every second: a process without a worker is not told what others change.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ _FINAL: Final = tuple(status for status in Status if status.is_final)
 _GROUP_FINAL: Final = tuple(status for status in GroupStatus if status.is_final)
 _PAGE: Final = 200
 _RETRY_S: Final = 1.0
+_RECHECK_S: Final = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +62,7 @@ class Ends:
         self._crew = Crew(lambda name, error: _log.error("%s: %s", name, error_reason(error)))
         self._is_looking = self._must_look_again = False
         self._retry: Timer | None = None
+        self._recheck: Timer | None = None
 
     @contextmanager
     def waiting(self, task_id: TaskID) -> Iterator[asyncio.Future[Task]]:
@@ -148,8 +151,9 @@ class Ends:
         """Turn away those who wait for tasks, and close all watches without a value."""
         if self._unlisten is not None:
             self._unlisten()
-        if self._retry is not None:
-            self._retry.cancel()
+        for timer in (self._retry, self._recheck):
+            if timer is not None:
+                timer.cancel()
         await self._crew.aclose()
         tasks, groups, turns = dict(self._tasks), dict(self._groups), dict(self._turns)
         for kept in (self._tasks, self._groups, self._turns, self._listeners):
@@ -165,6 +169,15 @@ class Ends:
     def _listen(self) -> None:
         if self._unlisten is None:
             self._unlisten = self._store.on_change(self._changed)
+        if self._recheck is None and self._store.is_shared:
+            self._recheck = self._clock.call_later(_RECHECK_S, self._look_again)
+
+    def _look_again(self) -> None:
+        """Look every so often while somebody waits: without a worker in this process no change of others is noticed."""
+        self._recheck = None
+        if (self._tasks or self._groups or self._turns) and not self._crew.is_closed:
+            self._changed()
+            self._listen()
 
     def _changed(self) -> None:
         self._must_look_again = True

@@ -224,11 +224,6 @@ class InProcessTaskRegistry:
         except (NotFoundError, RowNotFoundError, StatusConflictError):
             return
 
-    async def recheck(self) -> None:
-        """Look whether another process ended what somebody waits for here; it is done whenever something changed."""
-        self._check_open()
-        await self._ends.look()
-
     # Control
 
     async def cancel(self, task_id: TaskID, reason: str = "", *, who: Who | None = None) -> bool:
