@@ -60,7 +60,7 @@ async def test_only_its_run_moves_it() -> None:
         registry.mark_complete("r", b"1", who=ME),
         registry.mark_failed("r", TaskFailure("boom"), who=ME),
     ):
-        with pytest.raises(InvalidTransitionError):
+        with pytest.raises(InvalidTransitionError, match="cancel it, or send the run a control"):
             await step
     assert await registry.prioritize("r", 5, who=ME)
     task = await registry.get("r", who=ME)

@@ -73,12 +73,12 @@ class NotFoundError(TaskError):
 class InvalidTransitionError(TaskError):
     """A task cannot go to this status from the one it is in. `prior` and `target` are the two statuses."""
 
-    def __init__(self, prior: str = "", target: str = "", task_id: str = "") -> None:
+    def __init__(self, prior: str = "", target: str = "", task_id: str = "", why: str = "") -> None:
         self.prior = prior
         self.target = target
         self.task_id = task_id
         named = f"task {task_id!r}: " if task_id else ""
-        super().__init__(f"{named}cannot go from {prior} to {target}")
+        super().__init__(f"{named}cannot go from {prior} to {target}{f': {why}' if why else ''}")
 
 
 class IdempotencyConflictError(TaskError):

@@ -453,7 +453,8 @@ class InProcessTaskRegistry:
             prior, now = task_of(row), self._clock.now()
             status = target_of(step, prior.status, task_id)
             if row.position:
-                raise InvalidTransitionError(prior.status, status, task_id)  # its run alone moves it
+                why = "it ends with its run; cancel it, or send the run a control"
+                raise InvalidTransitionError(prior.status, status, task_id, why)
             task = replace(prior, status=status, updated_at=unix_ns(now), **parts)
             move = Move(
                 run_id=task_id,

@@ -92,7 +92,8 @@ def cancellation(rows: Sequence[tuple[RunRow, bool]], reason: str, at: datetime,
             events.append(announcements.cancelled(task, reason, is_cascaded, at))
             ended.append(task)
         elif runs is None:
-            raise InvalidTransitionError(row.status, TaskStatus.CANCELLED, row.run_id)
+            why = "a run works on it; cancel it through the tasks of a runtime"
+            raise InvalidTransitionError(row.status, TaskStatus.CANCELLED, row.run_id, why)
         else:
             sends.append(runs.cancellation(row, reason, is_cascaded=is_cascaded))
     return Cancellation(Commit(moves=tuple(moves), sends=tuple(sends)), tuple(events), tuple(ended))
