@@ -22,7 +22,8 @@ from harborage import EventType
 from harborage.identity import bound
 from harborage.llm import ChatMessage, CompleteRequest, ConfigSnapshot, Content, Deps, Role
 from harborage.llm.openai_compat import make
-from tests.kit.llm_server import Answer, LLMServer
+from harborage.testing.conformance.llm_bench import Answer
+from tests.kit.llm_server import LLMServer
 
 __all__ = ["streamed_deltas"]
 

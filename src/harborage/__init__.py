@@ -47,12 +47,12 @@ if TYPE_CHECKING:
     from harborage.runtime.context import ContextProvider as ContextProvider
     from harborage.runtime.context import ContextRequest as ContextRequest
     from harborage.runtime.context import ContextSource as ContextSource
-    from harborage.runtime.host import Run as Run
     from harborage.runtime.host import Runtime as Runtime
     from harborage.runtime.limits import Limits as Limits
     from harborage.runtime.options import RuntimeOptions as RuntimeOptions
     from harborage.runtime.pauses import Pause as Pause
     from harborage.runtime.pauses import PauseDecision as PauseDecision
+    from harborage.runtime.run import Run as Run
     from harborage.runtime.steering import ControlType as ControlType
     from harborage.runtime.steering import RunLoop as RunLoop
     from harborage.runtime.steering import Scope as Scope
@@ -76,17 +76,18 @@ else:
             "harborage.llm": "ConfigSnapshot",
             "harborage.memory": "Memory",
             "harborage.planner": (
-                "AwaitTask CallParallel CallTool Decision Finish FinishReason JoinKind JoinSpec PauseReason Planner "
-                "PlannerConfig RequestPause RunContext SpawnSpec SpawnTask Step Trajectory"
+                "AwaitTask CallParallel CallTool Decision Finish FinishReason JoinKind JoinSpec PauseReason "
+                "Planner PlannerConfig RequestPause RunContext SpawnSpec SpawnTask Step Trajectory"
             ),
             "harborage.planner.deterministic": "DeterministicPlanner",
             "harborage.planner.finish": "FinishPlanner",
             "harborage.runtime.approval": "ApprovalGate",
             "harborage.runtime.context": "Context ContextProvider ContextRequest ContextSource",
-            "harborage.runtime.host": "Run Runtime",
+            "harborage.runtime.host": "Runtime",
             "harborage.runtime.limits": "Limits",
             "harborage.runtime.options": "RuntimeOptions",
             "harborage.runtime.pauses": "Pause PauseDecision",
+            "harborage.runtime.run": "Run",
             "harborage.runtime.steering": "ControlType RunLoop Scope",
             "harborage.tasks": "TaskKind",
             "harborage.tools": "CallContext SideEffect Tool ToolCatalog ToolPolicy ToolResult tool",

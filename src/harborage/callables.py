@@ -13,8 +13,6 @@ from typing import Any, TypeVar, get_origin
 
 from harborage.errors import HarborageError
 
-__all__ = ["CallbackKindError", "is_async", "require_async", "require_sync", "settled"]
-
 T = TypeVar("T")
 
 

@@ -16,8 +16,6 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-__all__ = ["SYSTEM_CLOCK", "Clock", "SharedTimers", "SystemClock", "Timer", "Timers", "dice", "sleep", "timers_of"]
-
 
 @runtime_checkable
 class Clock(Protocol):

@@ -19,17 +19,6 @@ import msgspec
 
 from harborage.errors import HarborageError
 
-__all__ = [
-    "UnserializableError",
-    "canonical_size",
-    "decode",
-    "encode",
-    "encode_canonical",
-    "encode_text",
-    "to_plain",
-    "validate_encodable",
-]
-
 T = TypeVar("T")
 
 _OPAQUE = (bytes, bytearray, memoryview, datetime, date, time, timedelta, Decimal, uuid.UUID, msgspec.Raw)

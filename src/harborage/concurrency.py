@@ -19,21 +19,6 @@ from harborage.crashes import WorkCrashedError, contained, error_of
 if TYPE_CHECKING:
     from harborage.clock import Timer, Timers
 
-__all__ = [
-    "CANCEL_GRACE_S",
-    "CLOSE_GRACE_S",
-    "FOREIGN_GRACE_S",
-    "STOP",
-    "CancelScope",
-    "Crew",
-    "cancellations",
-    "detachable",
-    "is_cancelled",
-    "leavable",
-    "take_back",
-    "together",
-]
-
 T = TypeVar("T")
 _OnLeft = Callable[[BaseException | None], None]
 

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 from harborage.errors import error_summary
 
-__all__ = ["WorkCrashedError", "contained", "error_of", "is_order_to_stop"]
-
 T = TypeVar("T")
 
 

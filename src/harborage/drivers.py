@@ -13,16 +13,6 @@ from typing import Any, Generic, TypeVar
 
 from harborage.errors import HarborageError
 
-__all__ = [
-    "DriverDuplicateError",
-    "DriverEmptyNameError",
-    "DriverError",
-    "DriverFrozenError",
-    "DriverNilFactoryError",
-    "DriverTable",
-    "DriverUnknownError",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -9,8 +9,6 @@ import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-__all__ = ["lazy_exports"]
-
 
 def lazy_exports(
     package: str, exports: Mapping[str, str]

@@ -12,31 +12,6 @@ import msgspec
 
 from harborage.errors import HarborageError, names_of
 
-__all__ = [
-    "Identity",
-    "IdentityError",
-    "IdentityIncompleteError",
-    "IdentityMissingError",
-    "IdentityRequiredError",
-    "Quadruple",
-    "bind",
-    "bind_run",
-    "bind_scopes",
-    "bound",
-    "checked_scopes",
-    "current_identity",
-    "current_quadruple",
-    "current_scopes",
-    "effective_quadruple",
-    "held_scopes",
-    "missing_parts",
-    "must_identity",
-    "must_quadruple",
-    "require_quadruple",
-    "require_triple",
-    "validate",
-]
-
 
 class IdentityError(HarborageError):
     """Identity is missing or incomplete."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from harborage.errors import HarborageError, error_reason
 from harborage.runtime import host
+from harborage.runtime import run as runs
 from harborage.runtime.steering.controls import Scope
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from harborage.planner import Finish
     from harborage.runtime.durable import RunStatus
     from harborage.runtime.pauses import Pause
-
-__all__ = ["BlockingCallError", "Run", "Runtime"]
 
 T = TypeVar("T")
 
@@ -158,7 +157,7 @@ class _LoopThread:
 class Run:
     """One run behind blocking calls; see `harborage.Run`, whose methods these are."""
 
-    def __init__(self, run: host.Run, thread: _LoopThread) -> None:
+    def __init__(self, run: runs.Run, thread: _LoopThread) -> None:
         self._run = run
         self._thread = thread
 

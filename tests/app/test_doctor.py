@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from harborage import codec
-from harborage.app.doctor import Party, Wait, WaitKind, check_storage, list_pending, settle_orphans
+from harborage.app.doctor import check_storage, list_pending, settle_orphans
 from harborage.events import BusDroppedPayload, DurableEventBus, Event, EventType
 from harborage.events.rows import encode_event
 from harborage.identity import Identity, Quadruple
@@ -36,7 +36,7 @@ from harborage.runtime.host import Runtime
 from harborage.runtime.journal import Patched, Started, encode_entry, raw
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import Coordinator, PauseDecision, PauseRequest
-from harborage.runtime.pending import GRACE
+from harborage.runtime.pending import GRACE, Party, Wait, WaitKind
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.state.storage import Storage, open_storage
 from harborage.store import Change, Commit, NewEvent, Page, RunRow, SendControl, Status

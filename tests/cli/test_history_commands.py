@@ -17,7 +17,8 @@ from harborage.cli.runs import _table
 from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason, PauseReason, RequestPause
 from harborage.runtime.history import build_history, read_run
-from harborage.runtime.host import Run, Runtime
+from harborage.runtime.host import Runtime
+from harborage.runtime.run import Run
 from harborage.state.storage import open_storage
 from harborage.testing.clock import settle
 from harborage.testing.frozen import assert_replays

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from harborage.llm import ToolCallStructured
-from tests.kit.llm_server import Answer, Break, Failure, LLMServer, Refusal
+from harborage.testing.conformance.llm_bench import Answer, Break, Failure, Refusal
+from tests.kit.llm_server import LLMServer
 
 Start = Callable[..., Any]
 GPT = ("--model", "openai:gpt-5")

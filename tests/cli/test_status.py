@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from harborage.app.doctor import Finding, Party, Settled, Wait, WaitKind
+from harborage.app.doctor import Finding
 from harborage.cli.status import (
     agent_of,
     describe_status,
@@ -20,6 +20,8 @@ from harborage.cli.status import (
     status_of,
 )
 from harborage.identity import Identity, Quadruple
+from harborage.runtime.orphans import Settled
+from harborage.runtime.pending import Party, Wait, WaitKind
 from harborage.store import RunRow, Status
 from harborage.store.times import micros
 from tests.kit.tables import each_row

@@ -29,7 +29,8 @@ from typing import NamedTuple
 import pytest
 
 from harborage.llm import ToolCallStructured
-from tests.kit.llm_server import Answer, LLMServer
+from harborage.testing.conformance.llm_bench import Answer
+from tests.kit.llm_server import LLMServer
 from tests.kit.tables import each_row
 
 ROOT = Path(__file__).resolve().parents[2]

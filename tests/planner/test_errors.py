@@ -7,7 +7,7 @@ from harborage.errors import HarborageError
 from harborage.planner import errors
 from tests.kit.tables import each_row
 
-OWN = [getattr(errors, name) for name in errors.__all__ if getattr(errors, name).__module__ == errors.__name__]
+OWN = [kind for kind in vars(errors).values() if isinstance(kind, type) and kind.__module__ == errors.__name__]
 
 
 @each_row("error", OWN, ids=lambda error: error.__name__)

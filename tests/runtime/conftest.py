@@ -13,9 +13,10 @@ from harborage.clock import Timers
 from harborage.events import BusConfig, ControlLifecyclePayload, MemoryEventBus
 from harborage.identity import Identity
 from harborage.planner import Finish
-from harborage.runtime.host import Run, Runtime
+from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import Pause
+from harborage.runtime.run import Run
 from harborage.state.storage import Storage, open_storage
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.events import EventRecorder

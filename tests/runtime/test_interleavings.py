@@ -44,10 +44,11 @@ from harborage.planner import (
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable import EngineClosedError, RunFailedError, RunNotFoundError
 from harborage.runtime.history import build_history
-from harborage.runtime.host import Run, Runtime
+from harborage.runtime.host import Runtime
 from harborage.runtime.journal import Begun, Cut, Done, Failed, Joined, decode_entries
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import AlreadyResumedError, PauseDecision, PauseError, PauseState
+from harborage.runtime.run import Run
 from harborage.runtime.steering import Scope, SteeringError
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.events import EventRecorder

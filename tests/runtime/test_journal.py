@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,6 @@ from harborage.codec import UnserializableError
 from harborage.errors import error_text
 from harborage.identity import Quadruple
 from harborage.planner import Finish, FinishReason
-from harborage.runtime import journal as module
 from harborage.runtime.durable import RunRequest
 from harborage.runtime.engines.histories import latest_history, steps_of
 from harborage.runtime.journal import (
@@ -159,13 +157,3 @@ def test_a_seed_gives_its_steps_alone() -> None:
     late, patch = done("9"), Patched(at=AT, change="c")
     seed = stored(head, done("1"), rolled, late, patch, done("1~1"), rolled, patch, done("1~2"), done("2~1"), tail)
     assert steps_of(seed, "r") == stored(patch, done("1"))
-
-
-def test_the_module_names_what_it_has() -> None:
-    """Every public name is listed."""
-    public: dict[str, Any] = {
-        name: value
-        for name, value in vars(module).items()
-        if getattr(value, "__module__", "") == module.__name__ and not name.startswith("_")
-    }
-    assert set(public) <= set(module.__all__)

@@ -49,9 +49,10 @@ from harborage.planner.react import ReActPlanner
 from harborage.runtime.agent.compressing import is_overflow
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable import RunFailedError, RunNotFoundError
-from harborage.runtime.host import Run, Runtime
+from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import AlreadyResumedError, PauseDecision, PauseNotFoundError
+from harborage.runtime.run import Run
 from harborage.runtime.steering import RunCancelledError
 from harborage.runtime.steering.apply import apply_arrivals, apply_controls, apply_plan, remember, settle
 from harborage.runtime.steering.arrivals import Arrivals, Woken

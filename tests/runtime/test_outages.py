@@ -30,8 +30,9 @@ from harborage.runtime.durable import RunFailedError, RunPhase
 from harborage.runtime.outages import KEPT_PATIENCE, next_attempt, outage_of
 from harborage.state.storage import open_storage
 from harborage.testing.clock import FakeClock
+from harborage.testing.conformance.llm_bench import Failure, Refusal
 from harborage.testing.events import EventRecorder
-from tests.kit.llm_server import Failure, LLMServer, Refusal
+from tests.kit.llm_server import LLMServer
 
 pytestmark = pytest.mark.anyio
 

@@ -25,14 +25,10 @@ from harborage.planner import (
     PauseReason,
     RequestPause,
 )
-from harborage.runtime.joins import is_settled
+from harborage.runtime.joins import BranchOutcome, Cancelled, Done, Failed, is_settled
 from harborage.runtime.parallel import (
     LOSER_GRACE_S,
-    BranchOutcome,
     BranchResult,
-    Cancelled,
-    Done,
-    Failed,
     ParallelBranchCancelledError,
     ParallelExecutor,
     ParallelShortfallError,

@@ -25,7 +25,8 @@ from harborage.events import (
 from harborage.events.durable_bus import DurableEventBus
 from harborage.identity import Identity
 from harborage.planner import CallTool, Finish, FinishReason, RunContext
-from harborage.runtime.host import Run, Runtime
+from harborage.runtime.host import Runtime
+from harborage.runtime.run import Run
 from harborage.state.storage import Storage, open_storage
 from harborage.store import Commit, Committed, Store
 from harborage.store.memory import MemoryStore

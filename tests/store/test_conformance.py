@@ -13,7 +13,8 @@ from harborage.store.memory.groups import Groups
 from harborage.store.memory.tables import Tables
 from harborage.store.sqlite import SQLiteStore
 from harborage.testing.clock import FakeClock
-from harborage.testing.conformance.stores import SCENARIOS, Scenario, StoreBench, check, run_conformance
+from harborage.testing.conformance.store_bench import StoreBench
+from harborage.testing.conformance.stores import SCENARIOS, Scenario, check, run_conformance
 
 pytestmark = pytest.mark.anyio
 

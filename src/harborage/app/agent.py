@@ -18,8 +18,6 @@ from harborage.runtime.model import ModelChoice, PlannerChoice
 from harborage.runtime.options import RuntimeOptions
 from harborage.tools import ToolDescriptor
 
-__all__ = ["Agent", "Change", "Preview", "file_preview"]
-
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """What `harborage run` runs: the parameters of a `Runtime`, as a value that a file can hold.

@@ -30,16 +30,6 @@ if TYPE_CHECKING:
     from harborage.runtime.history import Replayed
     from harborage.state.storage import Storage
 
-__all__ = [
-    "as_it_ran",
-    "has_attachments",
-    "open_kept_runtime",
-    "open_runtime",
-    "recorded_agent",
-    "replay_agent",
-    "with_artifacts",
-]
-
 
 def open_runtime(agent: Agent, *, logger: logging.Logger | None = None) -> Runtime:
     """Return the runtime of an agent, with runs in memory: `async with open_runtime(agent) as runtime: …`.

@@ -14,8 +14,6 @@ from harborage.app.agent import Agent, file_preview
 from harborage.runtime.approval import AlwaysDeny, ApprovalRequest
 from harborage.runtime.options import RuntimeOptions
 
-__all__ = ["assistant"]
-
 _INSTRUCTIONS: Final = (
     "Answer the question. Use a tool when it gives you a fact that you would otherwise have to guess; "
     "say so when the tools do not give it. Name the files and pages that an answer rests on."

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from harborage.app.agent import Agent
     from harborage.identity import Identity
 
-__all__ = ["Attachment", "AttachmentError", "attach", "check_attachments", "read_attachment", "readable"]
-
 MOST_BYTES: Final = 32 * 1024 * 1024
 _READER: Final = "artifact_fetch"
 _PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})

@@ -23,7 +23,6 @@ from harborage.errors import HarborageError
 from harborage.events import DurableEventBus
 from harborage.runtime.orphans import Places, Settled, settle, survey
 from harborage.runtime.pauses import Coordinator
-from harborage.runtime.pending import Party, Wait, WaitKind
 from harborage.runtime.task_runs import TaskRuns
 from harborage.sessions import SessionPolicy, SessionRegistry
 from harborage.state.errors import DatabaseError, DatabaseReadOnlyError
@@ -33,9 +32,8 @@ from harborage.tasks import InProcessTaskRegistry, TaskCorruptError
 from harborage.tasks.rows import task_of
 
 if TYPE_CHECKING:
+    from harborage.runtime.pending import Wait
     from harborage.state.storage import Storage
-
-__all__ = ["Finding", "Party", "Settled", "Wait", "WaitKind", "check_storage", "list_pending", "settle_orphans"]
 
 T = TypeVar("T")
 _MOST_FLAWS: Final = 5

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from harborage.store import ControlRow, SessionRow, Store
     from harborage.store.check import Disagreement
 
-__all__ = ["JUDGES", "Flaws", "OnProgress", "examine"]
-
 OnProgress = Callable[[str, float], None]
 """Called with the part that is being checked, and how much of it is done, from 0 to 1."""
 

@@ -27,18 +27,6 @@ from harborage.runtime.history import RunHistory, build_history
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
 
-__all__ = [
-    "Attached",
-    "FreezeError",
-    "Frozen",
-    "FrozenRun",
-    "attached_to",
-    "cleaner",
-    "freeze",
-    "shown_json",
-    "write_frozen",
-]
-
 VERSION: Final = 1
 _LONGEST_SLUG: Final = 40
 _FOLDER: Final = "runs"

@@ -19,8 +19,6 @@ from harborage.runtime.model import is_own_planner
 if TYPE_CHECKING:
     from harborage.app.agent import Agent
 
-__all__ = ["ChosenModel", "ask_ollama", "choose_model", "has_embedded", "ollama_address", "with_model"]
-
 _BY_KEY: Final = (
     ("ANTHROPIC_API_KEY", "anthropic:claude-sonnet-5-5", "anthropic"),
     ("OPENAI_API_KEY", "openai:gpt-5.4-mini", ""),

@@ -28,22 +28,6 @@ if TYPE_CHECKING:
     from harborage.runtime.host import Runtime
     from harborage.store import Store
 
-__all__ = [
-    "DATA_FOLDER",
-    "DataFolderError",
-    "FolderGoneError",
-    "Origin",
-    "agent_place",
-    "artifact_folder",
-    "close_command_session",
-    "command_session",
-    "copy_artifacts",
-    "is_command_session",
-    "is_started",
-    "make_data_folder",
-    "remember_started",
-]
-
 DATA_FOLDER: Final = ".harborage"
 """The name of a project's data folder, in the folder where its commands are run."""
 

@@ -22,8 +22,6 @@ from typing import Any, Final
 from harborage.app.agent import Agent
 from harborage.errors import HarborageError
 
-__all__ = ["AgentNotReadyError", "TargetError", "importable", "is_target", "load_agent", "refuse_mistyped"]
-
 _DEFAULT: Final = "agent"
 _MOST_FILES: Final = 1000
 _EXITS: Final = "it ends the process; put that below `if __name__ == '__main__':`"

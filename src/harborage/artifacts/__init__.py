@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from harborage.artifacts.errors import ArtifactScopeError as ArtifactScopeError
     from harborage.artifacts.errors import ArtifactStorageError as ArtifactStorageError
     from harborage.artifacts.errors import ArtifactStoreClosedError as ArtifactStoreClosedError
-    from harborage.artifacts.errors import IdentityRequiredError as IdentityRequiredError
     from harborage.artifacts.errors import UnsafePathError as UnsafePathError
     from harborage.artifacts.files import FileArtifactStore as FileArtifactStore
     from harborage.artifacts.memory import MemoryArtifactStore as MemoryArtifactStore
@@ -28,13 +27,14 @@ if TYPE_CHECKING:
     from harborage.artifacts.store import open_artifacts as open_artifacts
     from harborage.artifacts.values import ArtifactRef as ArtifactRef
     from harborage.artifacts.values import ArtifactScope as ArtifactScope
+    from harborage.identity import IdentityRequiredError as IdentityRequiredError
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "harborage.artifacts.errors": (
                 "ArtifactConfigError ArtifactCorruptError ArtifactError ArtifactNotFoundError ArtifactScopeError "
-                "ArtifactStorageError ArtifactStoreClosedError IdentityRequiredError UnsafePathError"
+                "ArtifactStorageError ArtifactStoreClosedError UnsafePathError"
             ),
             "harborage.artifacts.files": "FileArtifactStore",
             "harborage.artifacts.memory": "MemoryArtifactStore",
@@ -43,5 +43,6 @@ else:
                 "TracksChanges open_artifacts"
             ),
             "harborage.artifacts.values": "ArtifactRef ArtifactScope",
+            "harborage.identity": "IdentityRequiredError",
         },
     )

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from harborage.artifacts.errors import ArtifactStorageError
 
-__all__ = ["make_folder", "remove_file", "storage_errors", "write_file"]
-
 _ADVICE = {
     errno.ENOSPC: "free some space on that disk",
     errno.EDQUOT: "raise the quota or free some space",

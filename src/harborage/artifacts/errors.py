@@ -3,19 +3,6 @@
 from __future__ import annotations
 
 from harborage.errors import HarborageError
-from harborage.identity import IdentityRequiredError
-
-__all__ = [
-    "ArtifactConfigError",
-    "ArtifactCorruptError",
-    "ArtifactError",
-    "ArtifactNotFoundError",
-    "ArtifactScopeError",
-    "ArtifactStorageError",
-    "ArtifactStoreClosedError",
-    "IdentityRequiredError",
-    "UnsafePathError",
-]
 
 
 class ArtifactError(HarborageError):

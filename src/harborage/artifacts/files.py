@@ -22,8 +22,6 @@ from harborage.artifacts.values import ArtifactRef, ArtifactScope, make_ref, req
 if TYPE_CHECKING:
     from harborage.artifacts.store import ArtifactConfig
 
-__all__ = ["FileArtifactStore", "make"]
-
 T = TypeVar("T")
 
 _THREADS = 8

@@ -39,16 +39,6 @@ from harborage.artifacts.values import (
 )
 from harborage.ids import new_id
 
-__all__ = [
-    "META_SUFFIX",
-    "TEMP_FOLDER",
-    "TEMP_PREFIX",
-    "ArtifactFolder",
-    "escape_name",
-    "escape_scope",
-    "parse_namespace",
-]
-
 META_SUFFIX = ".meta.json"
 TEMP_FOLDER = ".tmp"  # no escaped name begins with a dot, so no tenant can be called this
 TEMP_PREFIX = "tmp."

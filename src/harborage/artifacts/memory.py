@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from harborage.artifacts.store import ArtifactConfig
     from harborage.identity import Identity
 
-__all__ = ["MemoryArtifactStore", "make"]
-
 
 class _Stored(msgspec.Struct, frozen=True):
     ref: ArtifactRef

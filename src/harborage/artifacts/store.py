@@ -16,17 +16,6 @@ from harborage.artifacts.errors import ArtifactConfigError, ArtifactError, Artif
 from harborage.artifacts.values import TEXT_MIME_TYPE, ArtifactRef, ArtifactScope, covers, require_scope
 from harborage.drivers import DriverTable
 
-__all__ = [
-    "ARTIFACT_DRIVERS",
-    "ArtifactConfig",
-    "ArtifactFactory",
-    "ArtifactStore",
-    "ChangeCounts",
-    "ScopedArtifacts",
-    "TracksChanges",
-    "open_artifacts",
-]
-
 _STRIPES: Final = 1024
 
 

@@ -15,24 +15,6 @@ import msgspec
 from harborage import codec
 from harborage.identity import Identity, Quadruple, missing_parts, require_triple
 
-__all__ = [
-    "DEFAULT_MIME_TYPE",
-    "DEFAULT_NAMESPACE",
-    "TEXT_MIME_TYPE",
-    "ArtifactRef",
-    "ArtifactScope",
-    "candidate_ids",
-    "covers",
-    "hash_content",
-    "id_family",
-    "is_session",
-    "make_ref",
-    "require_scope",
-    "sha256_hex",
-    "sort_key",
-    "to_plain_source",
-]
-
 DEFAULT_NAMESPACE = "default"
 DEFAULT_MIME_TYPE = "application/octet-stream"
 TEXT_MIME_TYPE = "text/plain; charset=utf-8"

@@ -11,32 +11,6 @@ from harborage.cli.text import masked_places
 from harborage.tools.errors import ToolInvalidArgsError, UnsupportedTypeError
 from harborage.tools.schema import schema_validator
 
-__all__ = [
-    "HELP",
-    "Acted",
-    "Answer",
-    "Approve",
-    "Cancel",
-    "Edit",
-    "Empty",
-    "Help",
-    "Inject",
-    "Invalid",
-    "Leave",
-    "Message",
-    "Mode",
-    "ParsedLine",
-    "Pause",
-    "Prioritize",
-    "Redirect",
-    "Reject",
-    "Resume",
-    "Retry",
-    "parse_arguments",
-    "parse_line",
-    "parse_result",
-]
-
 HELP = (
     ("any text", "send the agent a message; it reads it before its next step"),
     ("/say TEXT", "the same, also while a question is open"),

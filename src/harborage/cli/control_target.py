@@ -49,15 +49,6 @@ from harborage.store import RunQuery, RunRow
 if TYPE_CHECKING:
     from harborage.state.storage import Storage
 
-__all__ = [
-    "AnsweredAlreadyError",
-    "ControlTarget",
-    "describe_question",
-    "next_step",
-    "open_target",
-    "require_unfinished",
-]
-
 _SETTLE_S: Final = 2.0
 _DECISIONS: Final = {
     ControlType.APPROVE: PauseDecision.APPROVE,

@@ -19,8 +19,6 @@ from harborage.cli.storage import run_command
 if TYPE_CHECKING:
     from harborage.runtime.pauses import Pause
 
-__all__ = ["answer", "approve", "cancel", "message", "reject"]
-
 QuestionId: TypeAlias = Annotated[
     str,
     Parameter(

@@ -72,9 +72,8 @@ if TYPE_CHECKING:
     from harborage.cli.screen import Screen
     from harborage.clock import Clock
     from harborage.identity import Quadruple
-    from harborage.runtime.host import Run, Runtime
-
-__all__ = ["Conversation"]
+    from harborage.runtime.host import Runtime
+    from harborage.runtime.run import Run
 
 _ANSWERS = frozenset({"APPROVE", "REJECT", "RESUME"})
 _AT_MODEL = frozenset({"thinking", "writing"})

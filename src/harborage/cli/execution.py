@@ -57,8 +57,6 @@ if TYPE_CHECKING:
     from harborage.cli.screen import Screen
     from harborage.state.storage import Storage
 
-__all__ = ["ResumeOptions", "RunOptions", "choose_run", "error_ending", "execute_run", "resume_run", "run_session"]
-
 _GRACE_S = 1.0
 
 

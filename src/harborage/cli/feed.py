@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.store import Commit, Committed, RunRow, Store
 
-__all__ = ["Fact", "Feed", "JournalFollower", "ObservedStore", "OnEntries", "capture_logs", "observe_storage"]
-
 _SETTLES = timedelta(seconds=0.2)
 _SPAWN = "task.spawn"
 

@@ -21,9 +21,7 @@ from harborage.cli.storage import artifacts_folder, open_kept_storage, run_comma
 
 if TYPE_CHECKING:
     from harborage.cli.outcome import Ending
-    from harborage.runtime.host import Run
-
-__all__ = ["fork", "freeze", "replay"]
+    from harborage.runtime.run import Run
 
 _AT = "The step that the new run decides anew, counted from 1; earlier steps are copied."
 _LIVE = "Let tools act. Without it, calls with effects and background tasks are refused."

@@ -20,8 +20,6 @@ from harborage.runtime.durable import RunRequest
 from harborage.runtime.journal import Begun, Cut, Done, Ended, Entry, Failed, Joined, Started
 from harborage.runtime.steering.state import Planned
 
-__all__ = ["RecordedEntry", "render_entry"]
-
 _TOOL, _APPROVE = "tool.", "approve."
 _ARTIFACT_KEYS = frozenset({"id", "mime_type", "size_bytes", "filename", "sha256"})
 _HEAVY_KEYS = frozenset({"size_bytes", "truncated", "artifact_ref"})

@@ -22,19 +22,6 @@ from typing import Any
 
 from harborage.errors import HarborageError
 
-__all__ = [
-    "PASTE_OFF",
-    "PASTE_ON",
-    "EditorError",
-    "Job",
-    "Keyboard",
-    "LineEditor",
-    "can_ask",
-    "edit_text",
-    "editor_command",
-    "handle_signals",
-]
-
 _READ_BYTES = 4096
 _LFLAG, _CC = 3, 6
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from cyclopts.help import DefaultFormatter
     from rich.console import Console, ConsoleOptions
 
-__all__ = ["COMMANDS", "fit", "main", "version"]
-
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "run": ("harborage.cli.run:run", "[AGENT] GOAL [OPTIONS]", "Run an agent towards a goal, in this terminal."),
     "resume": ("harborage.cli.run:resume", "[RUN] [OPTIONS]", "Resume a run that has not ended, in this terminal."),

@@ -13,8 +13,6 @@ from cyclopts import Parameter
 if TYPE_CHECKING:
     from harborage.llm.local.weights import Weights
 
-__all__ = ["models"]
-
 _ACTION = "`list` shows the known models, `pull` downloads the weights of NAME."
 _INTERRUPTED = 130
 

@@ -28,10 +28,9 @@ from harborage.state.storage import open_storage
 from harborage.store import RunRow
 
 if TYPE_CHECKING:
-    from harborage.runtime.host import Run, Runtime
+    from harborage.runtime.host import Runtime
+    from harborage.runtime.run import Run
     from harborage.runtime.steering.controls import Scope
-
-__all__ = ["OpenSession", "SessionOptions", "open_session", "resume_handle"]
 
 
 class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,22 +13,6 @@ from typing import Annotated, Final, TypeAlias
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-__all__ = [
-    "DEFAULT_STORAGE",
-    "STORAGE_VARIABLE",
-    "Deadline",
-    "Debug",
-    "MaxCost",
-    "MaxSteps",
-    "RunId",
-    "StorageUrl",
-    "absolute_url",
-    "database_file",
-    "flag",
-    "is_memory",
-    "storage_url",
-]
-
 DEFAULT_STORAGE: Final = "sqlite:.harborage/harborage.db"
 STORAGE_VARIABLE: Final = "HARBORAGE_STORAGE"
 

@@ -16,20 +16,6 @@ from harborage.planner import Finish, FinishReason
 from harborage.runtime.agent.planning import PlannerStepError
 from harborage.runtime.durable import RunBlockedError, RunFailedError
 
-__all__ = [
-    "CANCELLED",
-    "EXIT_CODES",
-    "FAILED",
-    "WRONG_USE",
-    "Ending",
-    "blocked",
-    "ending_of",
-    "failed",
-    "left",
-    "result_line",
-    "with_unasked_rejections",
-]
-
 REACHED, FAILED, WRONG_USE, NOT_REACHED, EXHAUSTED, CANCELLED = 0, 1, 2, 3, 4, 130
 
 EXIT_CODES = MappingProxyType(

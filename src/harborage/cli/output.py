@@ -25,8 +25,6 @@ from harborage.codec import UnserializableError
 from harborage.errors import HarborageError
 from harborage.events import Event, encode_wire
 
-__all__ = ["BackgroundStream", "Output", "OutputLostError", "Style"]
-
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _LOG_COLUMNS = 240
 _DRAIN_S = 1.0

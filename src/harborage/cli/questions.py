@@ -20,19 +20,6 @@ from harborage.runtime.agent.interrupted import QUESTION
 if TYPE_CHECKING:
     from harborage.runtime.pauses import Pause
 
-__all__ = [
-    "Question",
-    "QuestionQueue",
-    "is_approval",
-    "is_interrupted_call",
-    "question_of",
-    "render_question",
-    "render_reminder",
-    "render_with_keys",
-    "schema_of",
-    "shown_args",
-]
-
 _INDENT = " " * 6
 _BAR = "│ "
 _SHORT = 72

@@ -14,8 +14,6 @@ from cyclopts import Parameter
 
 from harborage.cli.options import Deadline, Debug, MaxCost, MaxSteps, RunId, StorageUrl, flag, storage_url
 
-__all__ = ["resume", "run"]
-
 _WORDS = (
     "What to do. If the first word names an agent, that agent does it: a file such as agent.py or a module such as "
     "package.agent, followed by :NAME unless the agent is called agent. Otherwise the standard assistant does it."

@@ -18,8 +18,6 @@ from harborage.cli.storage import open_kept_storage, release_expired_leases, run
 if TYPE_CHECKING:
     from harborage.store import RunRow, Status
 
-__all__ = ["runs"]
-
 _GOAL = 60
 _LEAST_GOAL = 12
 

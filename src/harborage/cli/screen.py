@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from harborage.cli.questions import QuestionQueue
     from harborage.cli.view_state import View
 
-__all__ = ["LiveScreen", "PlainScreen", "Region", "Screen", "render_region", "visible_part"]
-
 Region = Callable[[int], Sequence[Text]]
 """Renders the live region for a width in columns."""
 

@@ -41,9 +41,8 @@ from harborage.runtime.steering.controls import Scope
 
 if TYPE_CHECKING:
     from harborage.cli.journal_view import RecordedEntry
-    from harborage.runtime.host import Run, Runtime
-
-__all__ = ["Session", "Terminal"]
+    from harborage.runtime.host import Runtime
+    from harborage.runtime.run import Run
 
 _FRAME_S = 0.125
 _LOOK_S = 0.25

@@ -9,33 +9,19 @@ from typing import TYPE_CHECKING, Any, assert_never
 import msgspec
 
 from harborage import codec
-from harborage.app.doctor import Party, Settled, Wait, WaitKind
 from harborage.app.project import Origin
 from harborage.cli.text import duration, one_line, plural, printable
 from harborage.planner import FinishReason
 from harborage.runtime.durable import PROVIDER_UNAVAILABLE, RunPhase
 from harborage.runtime.engines.reader import phase_of
+from harborage.runtime.pending import Party, Wait, WaitKind
 from harborage.store import Status
 from harborage.store.times import moment
 
 if TYPE_CHECKING:
     from harborage.app.doctor import Finding
+    from harborage.runtime.orphans import Settled
     from harborage.store import RunRow
-
-__all__ = [
-    "agent_of",
-    "describe_status",
-    "is_blocked",
-    "is_waiting_for_provider",
-    "needs_person",
-    "pending_json",
-    "reason_of",
-    "render_findings",
-    "render_pending",
-    "render_settled",
-    "root_runs",
-    "status_of",
-]
 
 
 def is_waiting_for_provider(row: RunRow, entries: int = 0) -> bool:

@@ -21,20 +21,6 @@ if TYPE_CHECKING:
     from harborage.state.storage import Storage
     from harborage.store import RunRow, Store
 
-__all__ = [
-    "AgentNotAllowedError",
-    "NoDatabaseError",
-    "WrongUseError",
-    "allow_agent",
-    "artifacts_folder",
-    "find_unfinished",
-    "open_kept_storage",
-    "prepare_storage",
-    "release_expired_leases",
-    "require_database",
-    "run_command",
-]
-
 _FAILED, _WRONG_USE, _INTERRUPTED = 1, 2, 130
 
 

@@ -20,25 +20,6 @@ from harborage import codec
 from harborage.events import RedactionFailedError, wire_time
 from harborage.events.redaction import default_redactor
 
-__all__ = [
-    "arguments",
-    "compact",
-    "duration",
-    "fit_line",
-    "fit_terminal",
-    "masked",
-    "masked_places",
-    "one_line",
-    "plural",
-    "pretty",
-    "printable",
-    "shortened",
-    "size",
-    "terminal_width",
-    "wire_json",
-    "wrapped",
-]
-
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _TIMES = frozenset({"deadline", "since", "until"})
 # Text of tools, models and people is left as it is.

@@ -25,16 +25,6 @@ if TYPE_CHECKING:
     from harborage.cli.outcome import Ending
     from harborage.identity import Quadruple
 
-__all__ = [
-    "Fact",
-    "current_activity",
-    "render",
-    "render_header",
-    "render_past",
-    "render_summary",
-    "render_totals",
-]
-
 Fact: TypeAlias = Event | RecordedEntry
 """An event or a journal entry."""
 

@@ -14,8 +14,6 @@ from rich.text import Text
 from harborage.cli.text import printable
 from harborage.planner import Finish, SpawnSpec
 
-__all__ = ["Call", "RunView", "View", "line", "new_view", "run_of"]
-
 _TAG_WIDTH = 5
 
 

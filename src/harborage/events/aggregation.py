@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from harborage.events.event import Event
     from harborage.identity import Identity, Quadruple
 
-__all__ = ["ADMIN_SCOPES", "ClientFilter", "EventBucket", "aggregate", "bus_filter", "count_buckets", "needs_admin",
-           "selects"]  # fmt: skip
-
 ADMIN_SCOPES = frozenset({"admin", "console:fleet"})
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from harborage.identity import Identity, Quadruple
     from harborage.store import Committed, NewEvent, Store
 
-__all__ = ["BUS_DRIVERS", "EventBus", "RecordBus", "RunBuffer"]
-
 
 @runtime_checkable
 class EventBus(Protocol):

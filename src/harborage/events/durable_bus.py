@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from harborage.events.subscription import Subscription
     from harborage.store import Committed, EventRow, NewEvent, Store
 
-__all__ = ["UNSTORED", "DurableEventBus", "make"]
-
 UNSTORED = frozenset({EventType.LLM_COMPLETION_CHUNK})
 """Events that are delivered but not stored: another event has the whole answer."""
 

@@ -26,29 +26,6 @@ from __future__ import annotations
 
 from harborage.errors import HarborageError
 
-__all__ = [
-    "AdminScopeRequiredError",
-    "AggregateBadWindowError",
-    "BusBacklogError",
-    "BusClosedError",
-    "BusConfigError",
-    "BusStalledError",
-    "CursorTooOldError",
-    "EventCorruptError",
-    "EventError",
-    "EventGapError",
-    "IdentityScopeRequiredError",
-    "InvalidEventError",
-    "RedactionDepthExceededError",
-    "RedactionError",
-    "RedactionFailedError",
-    "RedactorMissingError",
-    "ReplayUnavailableError",
-    "SequenceProvidedError",
-    "SubscriberLimitReachedError",
-    "UnknownEventTypeError",
-]
-
 
 class EventError(HarborageError):
     """An operation on events failed."""

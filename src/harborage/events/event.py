@@ -18,21 +18,6 @@ from harborage.events.errors import InvalidEventError, SequenceProvidedError, Un
 from harborage.events.types import EVENT_TYPES
 from harborage.identity import Identity, Quadruple, require_triple
 
-__all__ = [
-    "ANNOUNCED",
-    "Event",
-    "Payload",
-    "PlainPayload",
-    "Principal",
-    "RedactedMap",
-    "SafePayload",
-    "Triple",
-    "is_announced",
-    "unix_ns",
-    "validate_event",
-    "wire_key",
-]
-
 _UPPER = {"id": "ID", "kid": "KID", "mime": "MIME", "ms": "MS", "ok": "OK", "uri": "URI", "url": "URL"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

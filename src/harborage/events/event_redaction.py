@@ -29,8 +29,6 @@ from harborage.identity import Identity, Quadruple
 if TYPE_CHECKING:
     from harborage.events.redaction import Redactor
 
-__all__ = ["FIXED", "redact_event"]
-
 FIXED: Final = frozenset(
     {"artifact_id", "decision", "decision_kind", "err", "group_id", "kind", "on_unknown", "outcome", "owner_task_id",
      "parent_task_id", "patch_id", "pause_token", "prior_state", "run_id", "session", "session_id", "task_id", "tenant",

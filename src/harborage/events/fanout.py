@@ -23,8 +23,6 @@ from harborage.identity import effective_quadruple
 if TYPE_CHECKING:
     from harborage.clock import Timer, Timers
 
-__all__ = ["BusConfig", "FanOut", "SessionKey", "admin_scope_used"]
-
 SessionKey: TypeAlias = tuple[str, str, str]
 
 _MIN_TICK_S = 0.1

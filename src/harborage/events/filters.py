@@ -18,8 +18,6 @@ from harborage.identity import Identity, Quadruple
 if TYPE_CHECKING:
     from harborage.events.event import Event
 
-__all__ = ["Cursor", "Filter", "matches", "require_scope"]
-
 
 class Filter(msgspec.Struct, frozen=True):
     """Which events to deliver: those of one session, of one run in it, or (admin) of every session; no types = all.

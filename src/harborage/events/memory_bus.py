@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from harborage.events.subscription import Subscription
     from harborage.identity import Identity, Quadruple
 
-__all__ = ["MemoryEventBus", "ReplayBuffer"]
-
 
 class MemoryEventBus(EventBus):
     """A bus for one process. Sequence numbers start at 1 and have no gaps; the last events can be replayed.

@@ -22,22 +22,6 @@ from harborage.events.errors import RedactionDepthExceededError, RedactionFailed
 if TYPE_CHECKING:
     from dataclasses import Field
 
-__all__ = [
-    "DEPTH_LIMIT",
-    "KEY_RULES",
-    "MASK",
-    "REDACTOR_DRIVERS",
-    "RULES",
-    "PatternRedactor",
-    "Redactor",
-    "default_redactor",
-    "is_reference",
-    "must_redactor",
-    "redactor",
-    "secrets_of",
-    "with_redactor",
-]
-
 MASK = "***"
 DEPTH_LIMIT = 64
 

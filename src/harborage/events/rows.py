@@ -20,8 +20,6 @@ from harborage.store.times import micros, moment
 if TYPE_CHECKING:
     from harborage.store import EventRow
 
-__all__ = ["decode_event", "encode_event", "event_flaw", "set_numbers", "typed_event"]
-
 
 class _Stored(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """`payload` is always an object."""

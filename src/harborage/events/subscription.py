@@ -22,8 +22,6 @@ from harborage.identity import Quadruple
 if TYPE_CHECKING:
     from harborage.events.filters import Filter
 
-__all__ = ["Lost", "Subscription"]
-
 
 class Lost(msgspec.Struct, frozen=True):
     """The `count` events that a subscriber missed; numbered ones lie between the two sequence numbers (inclusive).

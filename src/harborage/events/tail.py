@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.store import EventRow, Views
 
-__all__ = ["Tail"]
-
 _PAGE: Final = 1_000
 _log = logging.getLogger(__name__)
 

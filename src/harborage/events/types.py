@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-__all__ = ["EVENT_TYPES", "EventType", "EventTypes", "event_types", "is_valid_event_type", "register_event_type"]
-
 
 class EventType(StrEnum):
     """Every built-in event type; the value is what travels on the wire."""

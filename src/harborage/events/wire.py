@@ -18,8 +18,6 @@ from harborage.events.errors import InvalidEventError
 if TYPE_CHECKING:
     from harborage.events.event import Event
 
-__all__ = ["KEEPALIVE_FRAME", "comment_frame", "encode_wire", "event_frame", "retry_frame", "to_wire", "wire_time"]
-
 
 class _WireEvent(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     type: str

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from harborage.events.fanout import FanOut, SessionKey
     from harborage.store import NewEvent, Store
 
-__all__ = ["EventWriter"]
-
 MAX_BATCH = 1_000
 MAX_SESSIONS = 1_024
 RETRY_S = 1.0

@@ -5,16 +5,6 @@ from __future__ import annotations
 from harborage.errors import HarborageError
 from harborage.identity import IdentityRequiredError
 
-__all__ = [
-    "InvalidSnapshotError",
-    "MemoryClosedError",
-    "MemoryConfigError",
-    "MemoryCorruptError",
-    "MemoryHealthError",
-    "MemoryIdentityError",
-    "SessionMemoryError",
-]
-
 
 class SessionMemoryError(HarborageError):
     """An operation of a session's memory failed."""

@@ -28,23 +28,6 @@ from harborage.memory.values import (
     estimate_turns,
 )
 
-__all__ = [
-    "RETRIES",
-    "Change",
-    "HealthReason",
-    "MemoryState",
-    "add_turn",
-    "apply_summary",
-    "check_health_change",
-    "count_failure",
-    "fail_recovery",
-    "finish_recovery",
-    "make_patch",
-    "read_state",
-    "restore_state",
-    "start_recovery",
-]
-
 RETRIES: Final = 3
 """After so many failures in a row, adding a turn asks for no summary any more."""
 

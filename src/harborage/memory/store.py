@@ -53,8 +53,6 @@ from harborage.memory.state import (
 from harborage.memory.values import Memory, MemoryHealth, MemoryPatch, MemorySnapshot, MemoryStrategy, Turn
 from harborage.state import NotFoundError, StateRecord, StateStore, SwappingStateStore
 
-__all__ = ["STATE_KIND", "ConversationSummariser", "SessionMemory"]
-
 STATE_KIND: Final = "memory.state"
 """The kind of the record that holds a session's memory."""
 

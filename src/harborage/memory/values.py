@@ -13,19 +13,6 @@ import msgspec
 
 from harborage.memory.errors import MemoryConfigError
 
-__all__ = [
-    "VERBATIM_TURNS",
-    "Memory",
-    "MemoryHealth",
-    "MemoryPatch",
-    "MemorySnapshot",
-    "MemoryStrategy",
-    "Turn",
-    "TurnDigest",
-    "estimate_summary",
-    "estimate_turns",
-]
-
 VERBATIM_TURNS: Final = 4
 """How many of the newest turns `rolling_summary` keeps word for word."""
 

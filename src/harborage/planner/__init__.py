@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING
 from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from harborage.codec import UnserializableError as UnserializableError
+    from harborage.drivers import DriverDuplicateError as DriverDuplicateError
+    from harborage.drivers import DriverEmptyNameError as DriverEmptyNameError
+    from harborage.drivers import DriverNilFactoryError as DriverNilFactoryError
+    from harborage.drivers import DriverUnknownError as DriverUnknownError
     from harborage.events.payloads.planner import ActionExtraFieldDroppedPayload as ActionExtraFieldDroppedPayload
     from harborage.events.payloads.planner import DecisionPayload as DecisionPayload
     from harborage.events.payloads.planner import MaxStepsExceededPayload as MaxStepsExceededPayload
@@ -22,6 +27,8 @@ if TYPE_CHECKING:
     from harborage.events.payloads.planner import (
         TrajectoryCompressionFailedPayload as TrajectoryCompressionFailedPayload,
     )
+    from harborage.identity import IdentityMissingError as IdentityMissingError
+    from harborage.identity import IdentityRequiredError as IdentityRequiredError
     from harborage.planner.artifacts import build_artifact_manifest as build_artifact_manifest
     from harborage.planner.artifacts import materialize_input_content as materialize_input_content
     from harborage.planner.artifacts import resolve_provenance as resolve_provenance
@@ -80,13 +87,7 @@ if TYPE_CHECKING:
     from harborage.planner.enums import SourceKind as SourceKind
     from harborage.planner.enums import WakeMode as WakeMode
     from harborage.planner.errors import DeterministicStepError as DeterministicStepError
-    from harborage.planner.errors import DriverDuplicateError as DriverDuplicateError
-    from harborage.planner.errors import DriverEmptyNameError as DriverEmptyNameError
-    from harborage.planner.errors import DriverNilFactoryError as DriverNilFactoryError
-    from harborage.planner.errors import DriverUnknownError as DriverUnknownError
     from harborage.planner.errors import EmptySummaryError as EmptySummaryError
-    from harborage.planner.errors import IdentityMissingError as IdentityMissingError
-    from harborage.planner.errors import IdentityRequiredError as IdentityRequiredError
     from harborage.planner.errors import InvalidConfigError as InvalidConfigError
     from harborage.planner.errors import InvalidDecisionError as InvalidDecisionError
     from harborage.planner.errors import MemoryBlockUnserializableError as MemoryBlockUnserializableError
@@ -102,7 +103,6 @@ if TYPE_CHECKING:
     from harborage.planner.errors import RepairExhaustedError as RepairExhaustedError
     from harborage.planner.errors import ToolContextLostError as ToolContextLostError
     from harborage.planner.errors import TrajectoryCorruptError as TrajectoryCorruptError
-    from harborage.planner.errors import UnserializableError as UnserializableError
     from harborage.planner.finish import TASK_ERROR_CANCELLED as TASK_ERROR_CANCELLED
     from harborage.planner.finish import TASK_ERROR_RUN_LOOP as TASK_ERROR_RUN_LOOP
     from harborage.planner.finish import AnswerEnvelope as AnswerEnvelope
@@ -142,25 +142,29 @@ else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
+            "harborage.codec": "UnserializableError",
+            "harborage.drivers": "DriverDuplicateError DriverEmptyNameError DriverNilFactoryError DriverUnknownError",
             "harborage.events.payloads.planner": (
                 "ActionExtraFieldDroppedPayload DecisionPayload MaxStepsExceededPayload PlannerErrorPayload "
                 "PlannerFinishPayload RepairExhaustedPayload RepairGuidanceInjectedPayload "
                 "TrajectoryCompressedPayload TrajectoryCompressionFailedPayload"
             ),
+            "harborage.identity": "IdentityMissingError IdentityRequiredError",
             "harborage.planner.artifacts": "build_artifact_manifest materialize_input_content resolve_provenance",
             "harborage.planner.compression": (
                 "CompressionRunner Summariser TokenEstimator default_token_estimator mechanical_fold"
             ),
             "harborage.planner.config": (
-                "PLANNERS Factory FactoryDeps OperatorPlannerConfig OperatorPlanningHints PlannerConfig check_config "
-                "check_operator_config check_planner config_from_operator register registered_drivers resolve"
+                "Factory FactoryDeps OperatorPlannerConfig OperatorPlanningHints PLANNERS PlannerConfig "
+                "check_config check_operator_config check_planner config_from_operator register registered_drivers "
+                "resolve"
             ),
             "harborage.planner.context": (
                 "Budget ControlSignals OnChunk Planner RegistryAware RepairCounters RunContext WakeAware "
                 "effective_reasoning_replay ends_at_step_limit publish raise_if_cancelled resolve_wake_mode"
             ),
             "harborage.planner.decisions": (
-                "ABSOLUTE_MAX_PARALLEL DECISION_KINDS AwaitTask CallParallel CallTool Decision Finish JoinSpec "
+                "ABSOLUTE_MAX_PARALLEL AwaitTask CallParallel CallTool DECISION_KINDS Decision Finish JoinSpec "
                 "ParallelBranchObservation ParallelObservation RequestPause SpawnSpec SpawnTask check_decision "
                 "decision_kind parallel_observation"
             ),
@@ -168,20 +172,19 @@ else:
                 "ChunkKind FinishReason JoinKind PauseReason ReasoningReplayMode SourceKind WakeMode"
             ),
             "harborage.planner.errors": (
-                "DeterministicStepError DriverDuplicateError DriverEmptyNameError DriverNilFactoryError "
-                "DriverUnknownError EmptySummaryError IdentityMissingError IdentityRequiredError InvalidConfigError "
-                "InvalidDecisionError MemoryBlockUnserializableError NilTrajectoryError "
-                "ParallelBranchInvalidArgsError ParallelCapExceededError ParallelError ParallelInvalidJoinError "
-                "ParallelPauseUnsupportedError ParallelThresholdUnmetError PlannerClosedError PlannerError "
-                "RepairExhaustedError ToolContextLostError TrajectoryCorruptError UnserializableError"
+                "DeterministicStepError EmptySummaryError InvalidConfigError InvalidDecisionError "
+                "MemoryBlockUnserializableError NilTrajectoryError ParallelBranchInvalidArgsError "
+                "ParallelCapExceededError ParallelError ParallelInvalidJoinError ParallelPauseUnsupportedError "
+                "ParallelThresholdUnmetError PlannerClosedError PlannerError RepairExhaustedError "
+                "ToolContextLostError TrajectoryCorruptError"
             ),
             "harborage.planner.finish": (
-                "TASK_ERROR_CANCELLED TASK_ERROR_RUN_LOOP AnswerEnvelope extract_answer task_error_code_for_finish"
+                "AnswerEnvelope TASK_ERROR_CANCELLED TASK_ERROR_RUN_LOOP extract_answer task_error_code_for_finish"
             ),
             "harborage.planner.summariser": "TrajectorySummariser",
             "harborage.planner.trajectory": (
-                "INVALID_ARGS_CODE UNSET_TIME BackgroundMemberOutcome BackgroundResult FailureRecord HandleID "
-                "ResumeHint Source SteeringInjection Step StreamChunk ToolContext Trajectory TrajectorySummary"
+                "BackgroundMemberOutcome BackgroundResult FailureRecord HandleID INVALID_ARGS_CODE ResumeHint "
+                "Source SteeringInjection Step StreamChunk ToolContext Trajectory TrajectorySummary UNSET_TIME"
             ),
             "harborage.planner.views": (
                 "ArtifactManifestEntry BudgetHints HandleRegistry InputArtifactView MemoryBlocks MemoryView "

@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from harborage.llm.content import Part
     from harborage.planner.views import InputArtifactView, ToolCatalogView
 
-__all__ = [
-    "build_artifact_manifest",
-    "materialize_input_content",
-    "resolve_provenance",
-]
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _OLDEST: Final = int((datetime(1, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds()) * 1_000_000_000
 # As text: `re` compiles it for the first time that is read and keeps it.

@@ -24,15 +24,6 @@ from harborage.planner.trajectory import Step, Trajectory, TrajectorySummary
 if TYPE_CHECKING:
     from harborage.planner.context import RunContext
 
-__all__ = [
-    "CompressionRunner",
-    "Summariser",
-    "TokenEstimator",
-    "apply_summary",
-    "default_token_estimator",
-    "mechanical_fold",
-]
-
 TokenEstimator: TypeAlias = Callable[[Trajectory | None], int]
 """How many tokens a history takes in a prompt, roughly."""
 

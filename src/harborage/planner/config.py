@@ -18,22 +18,6 @@ from harborage.planner.context import Planner, raise_if_cancelled, resolve_wake_
 from harborage.planner.enums import ReasoningReplayMode
 from harborage.planner.errors import InvalidConfigError
 
-__all__ = [
-    "PLANNERS",
-    "Factory",
-    "FactoryDeps",
-    "OperatorPlannerConfig",
-    "OperatorPlanningHints",
-    "PlannerConfig",
-    "check_config",
-    "check_operator_config",
-    "check_planner",
-    "config_from_operator",
-    "register",
-    "registered_drivers",
-    "resolve",
-]
-
 DEFAULT_DRIVER = "react"
 DEFAULT_SKILLS_CONTEXT_MAX = 5
 DEFAULT_SPAWN_DEPTH_CAP = 4

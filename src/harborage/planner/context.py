@@ -39,23 +39,6 @@ if TYPE_CHECKING:
     from harborage.planner.decisions import Decision
     from harborage.tasks import TaskRegistry
 
-__all__ = [
-    "Budget",
-    "ControlSignals",
-    "OnChunk",
-    "Planner",
-    "RegistryAware",
-    "RepairCounters",
-    "RunContext",
-    "WakeAware",
-    "effective_reasoning_replay",
-    "ends_at_step_limit",
-    "publish",
-    "raise_if_cancelled",
-    "require_identity",
-    "resolve_wake_mode",
-]
-
 OnChunk: TypeAlias = Callable[[str, bool, ChunkKind], None]
 """Receives `(delta, done, kind)` for each streamed piece."""
 

@@ -18,25 +18,6 @@ from harborage.errors import names_of
 from harborage.planner.enums import FinishReason, JoinKind, PauseReason
 from harborage.planner.errors import InvalidDecisionError
 
-__all__ = [
-    "ABSOLUTE_MAX_PARALLEL",
-    "DECISION_KINDS",
-    "AwaitTask",
-    "CallParallel",
-    "CallTool",
-    "Decision",
-    "Finish",
-    "JoinSpec",
-    "ParallelBranchObservation",
-    "ParallelObservation",
-    "RequestPause",
-    "SpawnSpec",
-    "SpawnTask",
-    "check_decision",
-    "decision_kind",
-    "parallel_observation",
-]
-
 ABSOLUTE_MAX_PARALLEL: Final = 50
 """The most branches one parallel call may have, whatever the planner was nudged to."""
 

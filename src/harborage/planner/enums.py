@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from enum import EnumMeta, StrEnum
 
-__all__ = ["ChunkKind", "FinishReason", "JoinKind", "PauseReason", "ReasoningReplayMode", "SourceKind", "WakeMode"]
-
 
 class _WordList(EnumMeta):
     """Lets `"goal" in FinishReason` ask for the wire string, which Python 3.11 refuses for plain text."""

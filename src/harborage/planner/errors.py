@@ -23,42 +23,7 @@ Errors that other packages own are importable from here too, so that a planner's
 
 from __future__ import annotations
 
-from harborage.codec import UnserializableError
-from harborage.drivers import (
-    DriverDuplicateError,
-    DriverEmptyNameError,
-    DriverNilFactoryError,
-    DriverUnknownError,
-)
 from harborage.errors import HarborageError
-from harborage.identity import IdentityMissingError, IdentityRequiredError
-
-__all__ = [
-    "DeterministicStepError",
-    "DriverDuplicateError",
-    "DriverEmptyNameError",
-    "DriverNilFactoryError",
-    "DriverUnknownError",
-    "EmptySummaryError",
-    "IdentityMissingError",
-    "IdentityRequiredError",
-    "InvalidConfigError",
-    "InvalidDecisionError",
-    "MemoryBlockUnserializableError",
-    "NilTrajectoryError",
-    "ParallelBranchInvalidArgsError",
-    "ParallelCapExceededError",
-    "ParallelError",
-    "ParallelInvalidJoinError",
-    "ParallelPauseUnsupportedError",
-    "ParallelThresholdUnmetError",
-    "PlannerClosedError",
-    "PlannerError",
-    "RepairExhaustedError",
-    "ToolContextLostError",
-    "TrajectoryCorruptError",
-    "UnserializableError",
-]
 
 
 class PlannerError(HarborageError):

@@ -16,16 +16,6 @@ if TYPE_CHECKING:
     from harborage.planner.config import FactoryDeps, PlannerConfig
     from harborage.planner.context import RunContext
 
-__all__ = [
-    "TASK_ERROR_CANCELLED",
-    "TASK_ERROR_RUN_LOOP",
-    "AnswerEnvelope",
-    "FinishPlanner",
-    "extract_answer",
-    "make",
-    "task_error_code_for_finish",
-]
-
 
 class FinishPlanner:
     """Ends every run at its first step with `goal`, and with the payload and metadata of `template`.

@@ -12,22 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from harborage import codec
 from harborage.identity import Quadruple
-from harborage.planner.config import DEFAULT_SPAWN_DEPTH_CAP
 from harborage.planner.errors import PlannerError
 from harborage.tasks import NotFoundError, SpawnRequest, TaskKind, TaskRegistry
 
 if TYPE_CHECKING:
     from harborage.planner.decisions import SpawnTask
-
-__all__ = [
-    "DEFAULT_SPAWN_DEPTH_CAP",
-    "SpawnDepthExceededError",
-    "check_spawn_depth",
-    "is_own_group",
-    "named_group_id",
-    "own_group_id",
-    "spawn_request",
-]
 
 _OWN: Final = "group-"
 _NAMED: Final = "named-"

@@ -46,13 +46,6 @@ if TYPE_CHECKING:
 
 from harborage.planner.text import truncate
 
-__all__ = [
-    "PROMPT_VERSION",
-    "TrajectorySummariser",
-    "parse_summary",
-    "render_digest",
-]
-
 PROMPT_VERSION: Final = "v1"
 """Changes with the prompt below, so that summaries of different prompts can be distinguished."""
 

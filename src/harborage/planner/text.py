@@ -10,8 +10,6 @@ import msgspec
 from harborage import codec
 from harborage.llm import Content, TextPart
 
-__all__ = ["clip", "one_line", "printable_name", "render_value", "to_content", "to_object", "truncate"]
-
 _PIECE_CHARS: Final = 8_000
 _NAME_BYTES: Final = 64
 

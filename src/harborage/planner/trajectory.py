@@ -20,25 +20,6 @@ from harborage.planner.decisions import DECISION_KINDS, Decision
 from harborage.planner.enums import SourceKind
 from harborage.planner.errors import TrajectoryCorruptError
 
-__all__ = [
-    "INVALID_ARGS_CODE",
-    "UNSET_TIME",
-    "BackgroundMemberOutcome",
-    "BackgroundResult",
-    "FailureRecord",
-    "HandleID",
-    "ResumeHint",
-    "Source",
-    "SteeringInjection",
-    "Step",
-    "StepCursor",
-    "StreamChunk",
-    "ToolContext",
-    "Trajectory",
-    "TrajectorySummary",
-    "memoize_on",
-]
-
 HandleID: TypeAlias = str
 """The name of a live object that a handle registry holds."""
 

@@ -20,24 +20,6 @@ if TYPE_CHECKING:
     from harborage.planner.trajectory import HandleID
     from harborage.tools import Tool
 
-__all__ = [
-    "ArtifactManifestEntry",
-    "BudgetHints",
-    "HandleRegistry",
-    "InputArtifactView",
-    "MemoryBlocks",
-    "MemoryView",
-    "PlanningHints",
-    "PlanningNudges",
-    "ProcessLocalHandleRegistry",
-    "Skill",
-    "SkillLookup",
-    "SkillResult",
-    "ToolCallDeferred",
-    "ToolCatalogView",
-    "hints_from_config",
-]
-
 _Bytes: TypeAlias = bytes
 
 

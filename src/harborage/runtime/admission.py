@@ -10,8 +10,6 @@ from harborage.tasks import TaskLimitError
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
 
-__all__ = ["Admission", "CountRuns"]
-
 CountRuns = Callable[[str, int], Awaitable[int]]
 """How many runs of this tenant have not ended; counted up to the second argument."""
 

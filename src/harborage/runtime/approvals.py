@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from harborage.runtime.pauses import PauseCoordinator
     from harborage.tools import Tool, ToolCatalog
 
-__all__ = ["NO_GATE", "GatedToolUnknownError", "Gates", "approval_gates"]
-
 NO_GATE = (
     "the call of {0!r} needs approval since its run started, and the runtime that carries the run has no "
     "policy for it; give it one in Runtime(approvals=…)"

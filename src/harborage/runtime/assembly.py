@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from harborage.state.store import StateStore
     from harborage.tasks.changes import Launch
 
-__all__ = ["Assembly", "Setup", "assemble"]
-
 Closer = Callable[[], Awaitable[None]]
 Admit = Callable[[Quadruple], Awaitable[None]]
 """Refuses with an error that the run spawns another, where too many are under way."""

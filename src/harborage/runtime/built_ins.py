@@ -15,8 +15,6 @@ from harborage.tools import CatalogView, Invoker, Loading, ToolCatalog, ToolDesc
 from harborage.tools.builtin import artifact_fetch, clock_now, text_echo, tool_get, tool_search
 from harborage.tools.enums import ARTIFACT_FETCH, CLOCK_NOW, DECLARATIVE_ACTION, TEXT_ECHO, TOOL_GET, TOOL_SEARCH
 
-__all__ = ["BUILT_INS", "BuiltInDeps", "RegisterFailedError", "UnknownBuiltInError", "register_built_ins"]
-
 
 class UnknownBuiltInError(HarborageError):
     """No built-in tool has this name. `names` are those that were asked for, `known` those that there are."""

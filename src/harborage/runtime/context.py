@@ -30,22 +30,6 @@ from harborage.planner import (
 if TYPE_CHECKING:
     from harborage.memory import Memory, MemoryStrategy, SessionMemory
 
-__all__ = [
-    "Context",
-    "ContextProvider",
-    "ContextProviderError",
-    "ContextRequest",
-    "ContextSource",
-    "ContextUnavailableError",
-    "ProviderChoice",
-    "apply_context",
-    "handle_of",
-    "memory_of",
-    "merged",
-    "sources_of",
-    "without_handles",
-]
-
 
 class ContextProviderError(HarborageError):
     """A context provider, or what it was asked to give, cannot be used; the text names the provider and the fix."""

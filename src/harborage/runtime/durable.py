@@ -23,36 +23,9 @@ from harborage.store import Status
 
 if TYPE_CHECKING:
     from harborage.runtime.effects import EffectTable
-    from harborage.runtime.parallel import BranchOutcome
+    from harborage.runtime.joins import BranchOutcome
     from harborage.runtime.steering.arrivals import Arrivals, Hold, Woken
     from harborage.runtime.steering.controls import ControlEvent
-
-__all__ = [
-    "PROVIDER_UNAVAILABLE",
-    "Concluded",
-    "ControlUnreadableError",
-    "Durable",
-    "Engine",
-    "EngineClosedError",
-    "EngineElsewhereError",
-    "EngineError",
-    "EngineStoppedError",
-    "GatedTools",
-    "HistoryMismatchError",
-    "NotPreparedError",
-    "Program",
-    "RecordRefusedError",
-    "RolloverError",
-    "RunBlockedError",
-    "RunFailedError",
-    "RunLeftError",
-    "RunNotFoundError",
-    "RunPhase",
-    "RunPutOffError",
-    "RunRequest",
-    "RunStatus",
-    "RunTakenError",
-]
 
 T = TypeVar("T")
 

@@ -15,8 +15,6 @@ import msgspec
 
 from harborage.errors import HarborageError
 
-__all__ = ["Doubt", "Effect", "EffectTable", "EffectUnknownError", "StepCall", "StepPutOffError", "Waiting"]
-
 
 class EffectUnknownError(HarborageError):
     """A run asked for an effect that nobody registered."""

@@ -60,8 +60,6 @@ if TYPE_CHECKING:
     from harborage.store import Commit, Committed
     from harborage.tools import ToolCatalog, ToolDescriptor
 
-__all__ = ["Run", "Runtime", "RuntimeClosedError", "RuntimeOpenError"]
-
 
 class RuntimeClosedError(HarborageError):
     """The runtime is not open; use it inside `async with Runtime(…) as rt:`."""

@@ -21,17 +21,6 @@ from harborage.planner import (
     ParallelInvalidJoinError,
 )
 
-__all__ = [
-    "BranchOutcome",
-    "Cancelled",
-    "Done",
-    "Failed",
-    "is_settled",
-    "merge",
-    "normalise_join",
-    "successes_needed",
-]
-
 T = TypeVar("T")
 
 

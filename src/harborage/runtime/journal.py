@@ -18,33 +18,6 @@ from harborage import codec
 from harborage.errors import HarborageError, error_text
 from harborage.events import safe_excerpt
 
-__all__ = [
-    "FORMAT_VERSION",
-    "Arrived",
-    "Begun",
-    "Cut",
-    "Done",
-    "Ended",
-    "Entry",
-    "Failed",
-    "Joined",
-    "JournalCorruptError",
-    "JournalVersionError",
-    "Patched",
-    "Record",
-    "Rolled",
-    "Started",
-    "Upcast",
-    "Waited",
-    "decode_entries",
-    "decode_entry",
-    "encode_entry",
-    "is_outcome",
-    "is_outdated",
-    "kept_text",
-    "raw",
-]
-
 _MAX_KEPT_TEXT: Final = 4_000
 
 _UNMARKED = 1

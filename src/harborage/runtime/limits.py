@@ -16,19 +16,6 @@ import msgspec
 
 from harborage.errors import HarborageError
 
-__all__ = [
-    "NOTHING_SPENT",
-    "Caps",
-    "LimitName",
-    "Limits",
-    "LimitsInvalidError",
-    "Reached",
-    "Spent",
-    "Verdict",
-    "judge",
-    "micro_dollars",
-]
-
 _MICRO: Final = 1_000_000
 _MOST_MICRO: Final = 1 << 62
 

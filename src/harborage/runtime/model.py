@@ -37,18 +37,6 @@ if TYPE_CHECKING:
     from harborage.events import Redactor
     from harborage.runtime.agent.model_recording import Hearing
 
-__all__ = [
-    "Mind",
-    "MindError",
-    "ModelChoice",
-    "PlannerChoice",
-    "PlannerFactory",
-    "Thought",
-    "is_own_planner",
-    "mind_of",
-    "open_mind",
-]
-
 ModelChoice: TypeAlias = str | ConfigSnapshot | LLMClient
 """Which model decides: a string such as `openai:gpt-5`, a whole configuration, or a client that is open already."""
 

@@ -33,24 +33,6 @@ from harborage.llm import (
 )
 from harborage.llm.errors import ERRORS, record_error, restore_error
 
-__all__ = [
-    "Answered",
-    "Asked",
-    "Exchange",
-    "ExchangeRecorder",
-    "Failure",
-    "Prompt",
-    "RecordedModelError",
-    "Settings",
-    "answered",
-    "error_of",
-    "failure_of",
-    "prompt_of",
-    "prompts_of",
-    "response_of",
-    "slim",
-]
-
 _CANDIDATES: Final = 3
 _MISSING: Final = ChatMessage(Role.SYSTEM, Content(text="(not on record)"))
 

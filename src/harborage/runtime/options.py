@@ -19,16 +19,6 @@ from harborage.tasks import DEFAULT_MAX_CHILDREN, DEFAULT_MAX_TREE
 if TYPE_CHECKING:
     from harborage.planner import OperatorPlannerConfig
 
-__all__ = [
-    "OptionsInvalidError",
-    "RuntimeOptions",
-    "check_objects",
-    "check_parts",
-    "check_start",
-    "check_wishes",
-    "with_operator",
-]
-
 _MONTH = timedelta(days=30)
 _NONE: Final = timedelta()
 _PLAIN: Final = (str, bytes, int, float)

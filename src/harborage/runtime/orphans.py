@@ -31,8 +31,6 @@ from harborage.tasks import (
     NotFoundError,
 )
 
-__all__ = ["Places", "Settled", "settle", "survey"]
-
 _LIVE_GROUPS = tuple(status for status in RowStatus if not status.is_final)
 _PAGE = 200
 

@@ -19,8 +19,6 @@ from harborage.llm import (
     RateLimitedError,
 )
 
-__all__ = ["KEPT_PATIENCE", "MEMORY_PATIENCE", "next_attempt", "outage_of", "patience_of"]
-
 KEPT_PATIENCE: Final = timedelta(days=1)
 """How long a run over a storage waits for a provider in all, unless its runtime says otherwise."""
 

@@ -38,19 +38,6 @@ from harborage.runtime.joins import (
 )
 from harborage.tools import ToolDescriptor, ToolNotFoundError, ToolResult
 
-__all__ = [
-    "LOSER_GRACE_S",
-    "BranchOutcome",
-    "BranchResult",
-    "Cancelled",
-    "Done",
-    "Failed",
-    "ParallelBranchCancelledError",
-    "ParallelExecutor",
-    "ParallelShortfallError",
-    "race",
-]
-
 T = TypeVar("T")
 
 LOSER_GRACE_S = 0.25

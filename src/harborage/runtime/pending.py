@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from harborage.runtime.pauses import Pause
     from harborage.sessions import Session, SessionPolicy
 
-__all__ = ["GRACE", "Party", "Wait", "WaitKind", "of_group", "of_pause", "of_run", "of_session", "of_task"]
-
 GroupKey = tuple[Identity, str]
 
 GRACE = timedelta(minutes=1)

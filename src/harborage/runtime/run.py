@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from harborage.planner import Finish
     from harborage.tasks import TaskRegistry
 
-__all__ = ["Run"]
-
 
 class Run:
     """One run, as somebody with `scope` in its tenant sees it. Make one with `Runtime.start` or `Runtime.run`.

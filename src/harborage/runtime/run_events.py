@@ -35,8 +35,6 @@ from harborage.tasks import TaskFilter, TaskRegistry
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
 
-__all__ = ["RunEvents"]
-
 _ENDS = frozenset({EventType.TASK_COMPLETED, EventType.TASK_FAILED, EventType.TASK_CANCELLED})
 # What a bus numbers for one reader alone is replayed to all of them, but was never lost by another.
 _TO_ONE_READER = frozenset({EventType.BUS_DROPPED, EventType.BUS_SUBSCRIPTION_IDLE_CLOSED})

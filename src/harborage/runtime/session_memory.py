@@ -15,8 +15,6 @@ from harborage.runtime.context import Context, ContextRequest, ContextSource
 if TYPE_CHECKING:
     from harborage.clock import Clock
 
-__all__ = ["MemoryProvider", "memory_source", "turn_of"]
-
 _MOST_TOOLS: Final = 32
 _READ_S: Final = 30.0
 

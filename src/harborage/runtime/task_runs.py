@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from harborage.store import RunRow
     from harborage.tasks.changes import Launch
 
-__all__ = ["TaskRuns", "abandon"]
-
 _CLOSED: Final = "the runtime was closed"
 
 

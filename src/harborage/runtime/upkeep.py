@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from harborage.sessions import SessionRegistry
     from harborage.store import Queue
 
-__all__ = ["Upkeep"]
-
 _BREATH_S = 0.05
 
 

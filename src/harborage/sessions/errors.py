@@ -19,20 +19,6 @@ from datetime import datetime
 
 from harborage.errors import HarborageError
 
-__all__ = [
-    "SessionAlreadyOpenError",
-    "SessionBusRequiredError",
-    "SessionClosedError",
-    "SessionCorruptError",
-    "SessionError",
-    "SessionMismatchError",
-    "SessionNotFoundError",
-    "SessionRegistryClosedError",
-    "SessionReopenForbiddenError",
-    "SessionScopeRequiredError",
-    "SessionStoreRequiredError",
-]
-
 
 class SessionError(HarborageError):
     """An operation on a session failed."""

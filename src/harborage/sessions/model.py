@@ -21,22 +21,6 @@ from harborage.store.times import moment
 if TYPE_CHECKING:
     from harborage.store import SessionRow
 
-__all__ = [
-    "ANY",
-    "HARD_CAP",
-    "IDLE_TTL",
-    "SWEEP_INTERVAL",
-    "Reaped",
-    "Session",
-    "SessionFilter",
-    "SessionInspection",
-    "SessionLimits",
-    "SessionPolicy",
-    "Sweep",
-    "reason_to_reap",
-    "session_of",
-]
-
 IDLE_TTL: Final = timedelta(hours=24)
 HARD_CAP: Final = timedelta(hours=720)
 SWEEP_INTERVAL: Final = timedelta(minutes=15)

@@ -62,8 +62,6 @@ from harborage.store.times import micros
 if TYPE_CHECKING:
     from harborage.store import SessionRow, Store
 
-__all__ = ["FLEET_SCOPES", "Probe", "SessionRegistry", "Who"]
-
 FLEET_SCOPES = frozenset({"admin", "console:fleet"})
 """With one of these a caller may list sessions of other users."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.store import SessionRow, Store
 
-__all__ = ["Sweeper"]
-
 _PAGE = 500
 
 

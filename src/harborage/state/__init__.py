@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from harborage.identity import IdentityRequiredError as IdentityRequiredError
     from harborage.state.drivers import STATE_DRIVERS as STATE_DRIVERS
     from harborage.state.drivers import StateConfig as StateConfig
     from harborage.state.drivers import StateFactory as StateFactory
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from harborage.state.errors import DatabaseReadOnlyError as DatabaseReadOnlyError
     from harborage.state.errors import DatabaseUnreachableError as DatabaseUnreachableError
     from harborage.state.errors import IdempotencyConflictError as IdempotencyConflictError
-    from harborage.state.errors import IdentityRequiredError as IdentityRequiredError
     from harborage.state.errors import InvalidRecordError as InvalidRecordError
     from harborage.state.errors import MigrationChangedError as MigrationChangedError
     from harborage.state.errors import MigrationError as MigrationError
@@ -44,11 +44,11 @@ else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
+            "harborage.identity": "IdentityRequiredError",
             "harborage.state.drivers": "STATE_DRIVERS StateConfig StateFactory open_state",
             "harborage.state.errors": (
                 "AnswerLostError DatabaseCorruptError DatabaseError DatabaseFullError DatabaseLockedError "
-                "DatabaseReadOnlyError DatabaseUnreachableError IdempotencyConflictError IdentityRequiredError "
-                "InvalidRecordError "
+                "DatabaseReadOnlyError DatabaseUnreachableError IdempotencyConflictError InvalidRecordError "
                 "MigrationChangedError MigrationError NetworkFileSystemError NotFoundError SchemaNewerError "
                 "StateError StorageUrlError StoreClosedError"
             ),

@@ -22,8 +22,6 @@ from harborage.state.store import StateRecord, StateStore
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
 
-__all__ = ["CHUNK", "Directory", "DirectoryCorruptError", "Entry", "batched"]
-
 CHUNK: Final = 64
 """How many entries one chunk holds."""
 

@@ -10,8 +10,6 @@ import msgspec
 from harborage.drivers import DriverTable
 from harborage.state.store import StateStore
 
-__all__ = ["STATE_DRIVERS", "StateConfig", "StateFactory", "open_state"]
-
 
 class StateConfig(msgspec.Struct, frozen=True):
     """Which driver to open and where its data is; `dsn` may hold a password, so it is never logged."""

@@ -23,29 +23,6 @@ from __future__ import annotations
 from typing import Self
 
 from harborage.errors import HarborageError, first_sentence
-from harborage.identity import IdentityRequiredError
-
-__all__ = [
-    "AnswerLostError",
-    "DatabaseCorruptError",
-    "DatabaseError",
-    "DatabaseFullError",
-    "DatabaseLinkedError",
-    "DatabaseLockedError",
-    "DatabaseReadOnlyError",
-    "DatabaseUnreachableError",
-    "IdempotencyConflictError",
-    "IdentityRequiredError",
-    "InvalidRecordError",
-    "MigrationChangedError",
-    "MigrationError",
-    "NetworkFileSystemError",
-    "NotFoundError",
-    "SchemaNewerError",
-    "StateError",
-    "StorageUrlError",
-    "StoreClosedError",
-]
 
 
 class StateError(HarborageError):

@@ -15,8 +15,6 @@ from harborage.state.store import StateRecord, StateStore, check_record, check_s
 if TYPE_CHECKING:
     from harborage.state.drivers import StateConfig
 
-__all__ = ["MemoryStateStore", "make"]
-
 Slot: TypeAlias = tuple[Quadruple, str]
 EventKey: TypeAlias = tuple[Identity, str]
 

@@ -13,8 +13,6 @@ from harborage.store.memory import MemoryStore
 if TYPE_CHECKING:
     from harborage.clock import Timers
 
-__all__ = ["open_memory"]
-
 
 async def open_memory(url: str, clock: Timers) -> Storage:
     """An empty storage of its own.

@@ -16,8 +16,6 @@ import msgspec
 from harborage.errors import HarborageError
 from harborage.state.errors import MigrationChangedError, SchemaNewerError
 
-__all__ = ["Migration", "SqlFileError", "pending_migrations", "read_migrations", "read_statements"]
-
 _NAMED = re.compile(r"^-- name: *(\S+) *$", re.MULTILINE)
 _NUMBERED = re.compile(r"^(\d{4})_(\w+)\.sql$")
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from harborage.state.store import StateStore
     from harborage.store import Store
 
-__all__ = ["STORAGE_DRIVERS", "Storage", "StorageFactory", "open_storage"]
-
 # As text: `re` compiles it for the first url and keeps it.
 _SCHEME = r"(?i)([a-z][a-z0-9+.-]+):"
 

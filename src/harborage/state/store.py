@@ -14,8 +14,6 @@ import msgspec
 from harborage.identity import Identity, Quadruple, require_triple
 from harborage.state.errors import InvalidRecordError
 
-__all__ = ["StateRecord", "StateStore", "SwappingStateStore", "check_record", "check_slot"]
-
 
 class StateRecord(msgspec.Struct, frozen=True):
     """What a slot holds. `event_id` names the change that wrote it (a ULID); `updated_at` None means now.

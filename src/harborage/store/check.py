@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.store.port import Store
 
-__all__ = ["Disagreement", "Shown", "check", "check_pause", "check_places", "disagreements", "read", "twice"]
-
 T = TypeVar("T")
 Q = TypeVar("Q", RunQuery, GroupQuery, PauseQuery, SessionQuery)
 

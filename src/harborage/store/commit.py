@@ -16,29 +16,6 @@ from harborage.identity import Identity, missing_parts
 from harborage.store.errors import CommitInvalidError
 from harborage.store.rows import GroupStatus, Lease, PauseStatus, Status
 
-__all__ = [
-    "ABOUT",
-    "Change",
-    "ChangeGroup",
-    "Commit",
-    "Committed",
-    "DecidePatch",
-    "DropAnswer",
-    "Guard",
-    "Move",
-    "NewEvent",
-    "NewGroup",
-    "NewPause",
-    "NewRun",
-    "SendControl",
-    "SettlePause",
-    "about",
-    "check_commit",
-    "is_append",
-    "is_news",
-    "subject_of",
-]
-
 ABOUT: Final = 200
 """How many characters of a goal or a description a row keeps for lists."""
 

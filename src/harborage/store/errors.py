@@ -31,28 +31,6 @@ from harborage.errors import HarborageError
 if TYPE_CHECKING:
     from harborage.store.rows import ControlRow, PauseRow, RunRow, SessionRow
 
-__all__ = [
-    "CommitInvalidError",
-    "CommitRefusedError",
-    "ControlsLeftError",
-    "EntryDamagedError",
-    "GroupClosedError",
-    "InboxFullError",
-    "LeaseLostError",
-    "PauseAnsweredError",
-    "PauseSettledError",
-    "RowNotFoundError",
-    "RunKnownError",
-    "RunLimitError",
-    "RunOverError",
-    "SessionOverError",
-    "StatusConflictError",
-    "StoreClosedError",
-    "StoreError",
-    "WaitCycleError",
-    "WorkerKnownError",
-]
-
 
 class StoreError(HarborageError):
     """The store of record could not do what was asked; nothing was changed."""

@@ -18,20 +18,6 @@ from harborage.store.check import Disagreement
 from harborage.store.errors import EntryDamagedError
 from harborage.store.rows import EVENT_STEP, ControlRow, PauseRow, SessionRow
 
-__all__ = [
-    "BEGINNING",
-    "SIZES",
-    "Examined",
-    "Judges",
-    "Part",
-    "Place",
-    "bodies_flawed",
-    "entry_flaw",
-    "event_flaw",
-    "run_gone",
-    "session_gone",
-]
-
 Place: TypeAlias = tuple[int, int]
 """Behind which row a slice begins, by the numbers that its table is in the order of."""
 

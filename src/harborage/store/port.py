@@ -34,21 +34,6 @@ if TYPE_CHECKING:
     )
     from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow
 
-__all__ = [
-    "MAX_ATTEMPTS",
-    "Claimed",
-    "CommitNow",
-    "Queue",
-    "Records",
-    "SessionChange",
-    "Sessions",
-    "Store",
-    "Upkeep",
-    "Views",
-    "commit_now_of",
-    "keep_alive",
-]
-
 _LOOK_S: Final = 0.1
 _BEAT_S: Final = 10.0
 

@@ -12,18 +12,6 @@ import msgspec
 
 from harborage.store.rows import GroupStatus, PauseStatus, Status
 
-__all__ = [
-    "COUNT_CAP",
-    "EventQuery",
-    "GroupQuery",
-    "Orphan",
-    "Page",
-    "PauseQuery",
-    "RunCounts",
-    "RunQuery",
-    "SessionQuery",
-]
-
 T = TypeVar("T")
 
 COUNT_CAP: Final = 10_000

@@ -13,22 +13,6 @@ import msgspec
 
 from harborage.identity import Identity, Quadruple
 
-__all__ = [
-    "EVENT_STEP",
-    "LIVE",
-    "ControlRow",
-    "EventRow",
-    "GroupRow",
-    "GroupStatus",
-    "Lease",
-    "PatchRow",
-    "PauseRow",
-    "PauseStatus",
-    "RunRow",
-    "SessionRow",
-    "Status",
-]
-
 EVENT_STEP: Final = 4096
 """Stored events are numbered in steps of this size; the numbers in between belong to deltas, which are not stored."""
 

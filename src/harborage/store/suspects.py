@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from harborage.store.port import Store
     from harborage.store.queries import Page
 
-__all__ = ["check_everything", "judged"]
-
 T = TypeVar("T")
 
 _PAGE = 500

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final, overload
 
-__all__ = ["LATEST", "micros", "moment"]
-
 LATEST: Final = 253_402_300_799_999_999
 """The last microsecond of the year 9999, after which nothing can be told as a moment."""
 

@@ -18,23 +18,6 @@ from harborage.tasks.transitions import Move
 if TYPE_CHECKING:
     from harborage.identity import Identity
 
-__all__ = [
-    "acknowledged",
-    "cancelled",
-    "completed",
-    "failed",
-    "group_created",
-    "group_ended",
-    "group_sealed",
-    "moved",
-    "patch_decided",
-    "paused",
-    "prioritised",
-    "resumed",
-    "spawned",
-    "started",
-]
-
 
 def spawned(task: Task, at: datetime) -> Event:
     """A task was created."""

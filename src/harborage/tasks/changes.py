@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from harborage.store import Commit, Committed, RunRow, SendControl, Store
     from harborage.tasks.model import Task
 
-__all__ = ["Changes", "Launch", "Runs"]
-
 Launch: TypeAlias = "Callable[[Task, Commit, Callable[[], None] | None], Awaitable[Committed]]"
 """Starts the run of a new task: it puts what the run needs into the commit, and commits it.
 

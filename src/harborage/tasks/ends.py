@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from harborage.store import Store
     from harborage.tasks.model import GroupCompletion, Task, TaskGroupID, TaskID
 
-__all__ = ["Ends"]
-
 K = TypeVar("K")
 W = TypeVar("W", bound=Watch[Any])
 GroupKey = tuple[Identity, str]

@@ -25,26 +25,6 @@ from collections.abc import Sequence
 
 from harborage.errors import HarborageError
 
-__all__ = [
-    "AcknowledgePublishError",
-    "AdminScopeRequiredError",
-    "GroupInvalidTransitionError",
-    "GroupNotFoundError",
-    "GroupNotSealedError",
-    "GroupSealedError",
-    "IdempotencyConflictError",
-    "InvalidRequestError",
-    "InvalidTransitionError",
-    "NotFoundError",
-    "PatchNotFoundError",
-    "RegistryClosedError",
-    "StaleChangeError",
-    "TaskCorruptError",
-    "TaskError",
-    "TaskLimitError",
-    "WaitCycleError",
-]
-
 
 class TaskError(HarborageError):
     """A task operation failed."""

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from harborage.tasks.changes import Changes, Runs
     from harborage.tasks.watch import GroupWatch
 
-__all__ = ["ACTION_CANCEL_REASON", "MAX_TRIES", "Groups"]
-
 ACTION_CANCEL_REASON: Final = "action:cancel"
 """The reason of a group that was cancelled by `apply_group`."""
 

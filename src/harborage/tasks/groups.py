@@ -23,21 +23,6 @@ from harborage.tasks.model import (
     TaskStatus,
 )
 
-__all__ = [
-    "FAIL_FAST",
-    "FailFast",
-    "GroupFacts",
-    "Resolve",
-    "Verdict",
-    "check_resolvable",
-    "check_sealable",
-    "completion_of",
-    "fail_fast_reason",
-    "failure_of",
-    "outcome_of",
-    "verdict",
-]
-
 FAIL_FAST = "fail-fast"
 """The reason of a group that a failed member ended; the member's error code follows a colon."""
 

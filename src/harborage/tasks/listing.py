@@ -18,25 +18,6 @@ from harborage.identity import Identity, Quadruple
 from harborage.tasks.errors import InvalidRequestError
 from harborage.tasks.model import Task, TaskGroupID, TaskID, TaskKind, TaskStatus
 
-__all__ = [
-    "DEFAULT_PAGE_SIZE",
-    "MAX_PAGE_SIZE",
-    "IdentityMatch",
-    "StatusStrip",
-    "TaskCost",
-    "TaskDetail",
-    "TaskListFilter",
-    "TaskListRequest",
-    "TaskPage",
-    "TaskRow",
-    "check_filter",
-    "decode_cursor",
-    "encode_cursor",
-    "list_page",
-    "row_of",
-    "tenants_of",
-]
-
 DEFAULT_PAGE_SIZE: Final = 50
 MAX_PAGE_SIZE: Final = 200
 _CURSOR_WORD: Final = "tasks"

@@ -16,30 +16,6 @@ from msgspec.structs import force_setattr
 from harborage.errors import one_of
 from harborage.identity import Identity, Quadruple
 
-__all__ = [
-    "GroupAction",
-    "GroupCompletion",
-    "GroupRequest",
-    "GroupStatus",
-    "MemberOutcome",
-    "PatchAction",
-    "PatchStatus",
-    "Propagate",
-    "SpawnRequest",
-    "SpawnToolRequest",
-    "Task",
-    "TaskFailure",
-    "TaskFilter",
-    "TaskGroup",
-    "TaskGroupID",
-    "TaskHandle",
-    "TaskID",
-    "TaskKind",
-    "TaskPatch",
-    "TaskStatus",
-    "TaskSummary",
-]
-
 TaskID: TypeAlias = str
 TaskGroupID: TypeAlias = str
 

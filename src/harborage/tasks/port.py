@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     )
     from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
 
-__all__ = ["TaskRegistry", "Who"]
-
 Who: TypeAlias = Identity | Quadruple
 
 

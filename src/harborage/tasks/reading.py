@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from harborage.tasks.model import Task, TaskID
     from harborage.tasks.port import Who
 
-__all__ = ["ADMIN_SCOPE", "TaskListing", "TaskReader"]
-
 ADMIN_SCOPE: Final = "admin"
 
 

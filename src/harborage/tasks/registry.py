@@ -86,8 +86,6 @@ if TYPE_CHECKING:
     from harborage.tasks.port import Who
     from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
 
-__all__ = ["InProcessTaskRegistry"]
-
 _ANY: Final = TaskFilter()
 _DECIDED: Final = {PatchAction.ACCEPT: PatchStatus.APPLIED, PatchAction.REJECT: PatchStatus.REJECTED}
 

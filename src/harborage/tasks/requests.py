@@ -20,20 +20,6 @@ from harborage.tasks.model import Propagate, SpawnRequest, SpawnToolRequest, Tas
 if TYPE_CHECKING:
     from harborage.events import Redactor
 
-__all__ = [
-    "DEFAULT_MAX_CHILDREN",
-    "DEFAULT_MAX_TREE",
-    "TaskLimits",
-    "capped",
-    "check_words",
-    "fingerprint",
-    "new_task",
-    "redacted_failure",
-    "redacted_result",
-    "redacted_text",
-    "tool_request",
-]
-
 DEFAULT_MAX_CHILDREN: Final = 256
 """How many tasks one task may spawn in its life."""
 

@@ -36,19 +36,6 @@ from harborage.tasks.model import (
 if TYPE_CHECKING:
     from harborage.tasks.requests import TaskLimits
 
-__all__ = [
-    "goal_of",
-    "group_of",
-    "kept_members",
-    "member_of",
-    "members_document",
-    "new_run",
-    "outcome_of_failure",
-    "outcome_of_result",
-    "patch_of",
-    "task_of",
-]
-
 _T = TypeVar("_T")
 
 _NS: Final = 1_000

@@ -13,8 +13,6 @@ from typing import Final
 from harborage.tasks.errors import InvalidTransitionError
 from harborage.tasks.model import Task, TaskStatus
 
-__all__ = ["ALLOWED", "MOVES", "Move", "can_go", "pending_order", "target_of"]
-
 _S = TaskStatus
 
 ALLOWED: Final[Mapping[TaskStatus, frozenset[TaskStatus]]] = MappingProxyType(

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from harborage.store import RunRow, Store
     from harborage.tasks.changes import Runs
 
-__all__ = ["Cancellation", "below", "cancellation", "circle", "rows_of"]
-
 CANCELLED: Final = "cancelled"
 """The reason in the row of a task that was cancelled."""
 

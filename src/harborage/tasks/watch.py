@@ -11,8 +11,6 @@ from typing import Generic, TypeVar
 
 from harborage.tasks.model import GroupCompletion, TaskGroupID
 
-__all__ = ["GroupWatch", "RetainTurnWaiter", "Watch"]
-
 T = TypeVar("T")
 
 

@@ -17,8 +17,6 @@ from harborage.llm.cassette import RECORD_VARIABLE, CassetteError, Recording, Re
 if TYPE_CHECKING:
     from harborage.llm import LLMClient
 
-__all__ = ["cassette"]
-
 
 @asynccontextmanager
 async def cassette(

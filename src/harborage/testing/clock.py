@@ -12,8 +12,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
-__all__ = ["FakeClock", "FakeTimer", "settle"]
-
 _NS = 1_000_000_000
 _SETTLE_TURNS = 32
 

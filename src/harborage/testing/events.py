@@ -14,8 +14,6 @@ from harborage.events import (
     RedactionFailedError,
 )
 
-__all__ = ["EventRecorder", "FailingRedactor"]
-
 P = TypeVar("P", bound=Payload)
 _EVERYTHING = Filter(admin=True)
 

@@ -15,8 +15,6 @@ from harborage.app.frozen_run import FrozenRun, cleaner
 if TYPE_CHECKING:
     from harborage.runtime.history import Replayed
 
-__all__ = ["assert_replays", "replay_frozen"]
-
 
 def assert_replays(path: str | Path, *, agent: str | None = None, root: str | Path = ".") -> None:
     """Accept an agent that decides as in the frozen run in the file `path`.

@@ -24,8 +24,6 @@ from harborage.llm import (
     ToolCallStructured,
 )
 
-__all__ = ["LLMCall", "LLMLine", "LLMScriptExhaustedError", "ScriptedLLM", "calls_tools", "says", "user_text"]
-
 LLMLine: TypeAlias = CompleteResponse | str | Exception | Callable[[CompleteRequest], CompleteResponse]
 """One line of a script: an answer, the text of one, an error to raise, or a function of the request."""
 

@@ -23,8 +23,6 @@ from harborage.planner import (
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
 
-__all__ = ["Line", "PlannerCall", "RecordingPlanner", "ScriptExhaustedError", "ScriptedPlanner"]
-
 Line: TypeAlias = Decision | Exception | Callable[[RunContext], Decision]
 """One line of a script: a decision, an error to raise, or a function that decides from the run's context."""
 

@@ -18,16 +18,6 @@ from msgspec import inspect as kinds
 
 from harborage.tools.errors import ToolInvalidArgsError, UnsupportedTypeError, json_path
 
-__all__ = [
-    "REQUIRED",
-    "Argument",
-    "Finder",
-    "make_argument_decoder",
-    "make_result_checker",
-    "make_unknown_field_finder",
-    "to_invalid_args",
-]
-
 Finder: TypeAlias = Callable[[Any, str], str | None]
 """Takes decoded JSON and its path; returns the path of the first unknown field, or None."""
 

@@ -28,21 +28,6 @@ from harborage.tools.function import tool
 from harborage.tools.model import CallContext, ToolDescriptor
 from harborage.tools.text import TextRange, is_text, read_window
 
-__all__ = [
-    "ArtifactStoreRequiredError",
-    "Echo",
-    "FetchedArtifact",
-    "FoundTool",
-    "FoundTools",
-    "Now",
-    "ToolDetails",
-    "artifact_fetch",
-    "clock_now",
-    "text_echo",
-    "tool_get",
-    "tool_search",
-]
-
 _DEFAULT_BYTES: Final = 64 * 1024
 """Bytes of an artifact that one call reads at most."""
 

@@ -31,15 +31,6 @@ from harborage.tools.errors import (
 )
 from harborage.tools.model import Tool, ToolDescriptor
 
-__all__ = [
-    "CatalogFilter",
-    "CatalogView",
-    "MemoryToolSearch",
-    "ToolCatalog",
-    "ToolSearch",
-    "clamp_limit",
-]
-
 Tools: TypeAlias = list[Tool]
 
 _log = logging.getLogger(__name__)

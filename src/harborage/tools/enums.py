@@ -5,23 +5,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-__all__ = [
-    "ARTIFACT_FETCH",
-    "BUILT_IN_TOOL_NAMES",
-    "CLOCK_NOW",
-    "DECLARATIVE_ACTION",
-    "MAX_FETCH_BYTES",
-    "TEXT_ECHO",
-    "TOOL_GET",
-    "TOOL_SEARCH",
-    "ErrorClass",
-    "Loading",
-    "OnUnknown",
-    "SideEffect",
-    "Transport",
-    "ValidateMode",
-]
-
 
 class Transport(StrEnum):
     """How a call reaches the tool."""

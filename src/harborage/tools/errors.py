@@ -30,25 +30,6 @@ from harborage.tools.enums import ErrorClass
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
 
-__all__ = [
-    "HandleUnknownError",
-    "ToolCrashedError",
-    "ToolDuplicateNameError",
-    "ToolError",
-    "ToolExampleInvalidError",
-    "ToolFilterInvalidError",
-    "ToolInvalidArgsError",
-    "ToolMimeInvalidError",
-    "ToolNameMismatchError",
-    "ToolNotFoundError",
-    "ToolPolicyExhaustedError",
-    "ToolProbeMissingError",
-    "ToolRejectedError",
-    "ToolTimeoutError",
-    "UnsupportedTypeError",
-    "json_path",
-]
-
 
 class ToolError(HarborageError):
     """A tool could not be described, found or called."""

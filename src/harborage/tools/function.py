@@ -35,9 +35,6 @@ from harborage.tools.threads import run_in_thread
 if TYPE_CHECKING:
     from harborage.tools.catalog import ToolCatalog
 
-__all__ = ["ToolOptions", "register_function", "tool"]
-
-
 _MEANT: Final = {
     "effects": f"side_effects, one of {', '.join(repr(str(one)) for one in SideEffect)}",
     "retries": "policy=ToolPolicy(max_retries=…)",

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from harborage.identity import Quadruple
     from harborage.tools.model import CallContext, Tool, ToolBody, ToolDescriptor, ToolResult
 
-__all__ = ["BetweenAttempts", "Invoker", "OnAttempt", "run_with_policy"]
-
 T = TypeVar("T")
 
 OnAttempt = Callable[[int, Exception | None], None]

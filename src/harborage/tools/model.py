@@ -15,32 +15,13 @@ from msgspec.structs import force_setattr
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.errors import InvalidOptionError, names_of, one_of
 from harborage.identity import Quadruple
-from harborage.tools.enums import ErrorClass, Loading, OnUnknown, SideEffect, Transport, ValidateMode
+from harborage.tools.enums import Loading, OnUnknown, SideEffect, Transport
 from harborage.tools.errors import HandleUnknownError
 from harborage.tools.policy import EffectivePolicy, ToolPolicy, is_guarded, resolve_policy
 
 if TYPE_CHECKING:
     from harborage.artifacts import ArtifactStore
     from harborage.events import Event
-
-__all__ = [
-    "CallContext",
-    "ErrorClass",
-    "Loading",
-    "OnUnknown",
-    "Probed",
-    "SideEffect",
-    "Tool",
-    "ToolBody",
-    "ToolDescriptor",
-    "ToolExample",
-    "ToolPolicy",
-    "ToolProbe",
-    "ToolResult",
-    "Transport",
-    "ValidateMode",
-    "mime_matches",
-]
 
 
 class ToolExample(msgspec.Struct, frozen=True):

@@ -15,17 +15,6 @@ from harborage.identity import IdentityError
 from harborage.tools.enums import ErrorClass, OnUnknown, SideEffect, ValidateMode
 from harborage.tools.errors import ToolError, ToolInvalidArgsError, ToolNotFoundError
 
-__all__ = [
-    "DEFAULT_POLICY",
-    "EffectivePolicy",
-    "ToolPolicy",
-    "backoff_ms",
-    "classify",
-    "is_guarded",
-    "may_repeat",
-    "resolve_policy",
-]
-
 
 class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How hard to try. `None` in a field means its default, so zero and empty are values of their own.

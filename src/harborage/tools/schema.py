@@ -20,17 +20,6 @@ from harborage.tools.arguments import to_invalid_args
 from harborage.tools.errors import ToolInvalidArgsError, UnsupportedTypeError, json_path
 from harborage.tools.model import Tool, ToolBody, ToolDescriptor
 
-__all__ = [
-    "MAX_DEPTH",
-    "SchemaBuilder",
-    "describe_tool",
-    "is_model",
-    "make_object_schema",
-    "read_type",
-    "schema_validator",
-    "unwrap_optional",
-]
-
 MAX_DEPTH = 32
 """How deep a type may nest before it is refused."""
 

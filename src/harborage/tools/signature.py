@@ -21,13 +21,6 @@ from harborage.tools.errors import UnsupportedTypeError
 from harborage.tools.model import CallContext, ToolResult
 from harborage.tools.schema import SchemaBuilder, encode_default, make_object_schema, read_type, unwrap_optional
 
-__all__ = [
-    "Docstring",
-    "Signature",
-    "parse_docstring",
-    "read_signature",
-]
-
 _PARAMETER_HEADINGS = frozenset({"args", "arguments", "params", "parameters", "other parameters", "keyword args"})
 _OTHER_HEADINGS = frozenset({"returns", "return", "yields", "yield", "raises", "raise", "attributes", "warns"})
 _GOOGLE_HEADING = re.compile(r"^([A-Za-z ]+):$")

@@ -4,15 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = [
-    "TextRange",
-    "find_character_start",
-    "is_text",
-    "is_text_type",
-    "read_window",
-    "trim_cut_character",
-]
-
 _TEXT_TYPES = frozenset(
     {
         "application/json",

@@ -20,8 +20,6 @@ from typing import Any, TypeVar
 
 from harborage.errors import HarborageError
 
-__all__ = ["MOST_THREADS", "ThreadsExhaustedError", "ToolThreads", "run_in_thread"]
-
 T = TypeVar("T")
 
 MOST_THREADS = 64

@@ -10,9 +10,9 @@ from typing import Any
 from harborage.concurrency import Crew
 from harborage.planner import Finish, FinishReason, JoinKind, JoinSpec
 from harborage.runtime.durable import Durable, RunBlockedError, RunPhase, RunRequest
+from harborage.runtime.joins import BranchOutcome, Cancelled
+from harborage.runtime.joins import Done as BranchDone
 from harborage.runtime.journal import Begun, Done, Failed
-from harborage.runtime.parallel import BranchOutcome, Cancelled
-from harborage.runtime.parallel import Done as BranchDone
 from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
 from tests.kit.conformance.host_bench import UNKNOWN, HostBench, World
 

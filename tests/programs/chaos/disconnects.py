@@ -20,7 +20,8 @@ from harborage.tasks import TaskFilter
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
-    from harborage.runtime.host import Run, Runtime
+    from harborage.runtime.host import Runtime
+    from harborage.runtime.run import Run
 
 __all__ = ["Disconnected", "FamilyPlanner", "disconnects", "run_of", "stroll"]
 

@@ -35,7 +35,8 @@ from harborage.runtime.context import (
     ContextUnavailableError,
 )
 from harborage.runtime.durable import RunFailedError
-from harborage.runtime.host import Run, Runtime
+from harborage.runtime.host import Runtime
+from harborage.runtime.run import Run
 from harborage.state.errors import DatabaseError
 from harborage.state.storage import Storage, open_storage
 from harborage.tasks import TaskStatus

@@ -21,7 +21,7 @@ from harborage.planner import (
 from harborage.runtime.dispatch.dispatch import Approval
 from harborage.runtime.dispatch.dispatch import dispatch as carry_out
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome, failed
-from harborage.runtime.parallel import Cancelled, Done, Failed
+from harborage.runtime.joins import Cancelled, Done, Failed
 from harborage.runtime.steering.arrivals import Interrupt, StepInterruptedError
 from harborage.runtime.steering.state import RunState
 from tests.kit.tables import each_row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harborage import codec
 from harborage.planner import CallTool, JoinKind, JoinSpec, ParallelBranchObservation, ParallelObservation
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolCallFailedError, ToolOutcome, failed, joined
-from harborage.runtime.parallel import Done, Failed
+from harborage.runtime.joins import Done, Failed
 from tests.kit.tables import each_row
 
 CALLS = (CallTool("a", call_id="1"), CallTool("b", call_id="2"), CallTool("a"))

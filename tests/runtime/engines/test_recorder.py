@@ -18,10 +18,10 @@ from harborage.runtime.effects import Doubt, Effect, EffectTable, EffectUnknownE
 from harborage.runtime.engines.failures import RecordedFailureError, StrayCancellationError
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.engines.recorder import Recorder
+from harborage.runtime.joins import Cancelled
+from harborage.runtime.joins import Done as BranchDone
+from harborage.runtime.joins import Failed as BranchFailed
 from harborage.runtime.journal import Begun, Cut, Done, Entry, Failed, Joined
-from harborage.runtime.parallel import Cancelled
-from harborage.runtime.parallel import Done as BranchDone
-from harborage.runtime.parallel import Failed as BranchFailed
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering import ControlEvent, ControlType, InboxRegistry, Scope
 from harborage.runtime.steering.arrivals import Interrupt, StepInterruptedError

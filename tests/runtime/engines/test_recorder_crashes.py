@@ -15,8 +15,8 @@ from harborage.runtime.effects import Effect, EffectTable, StepCall
 from harborage.runtime.engines.failures import StepCrashedError, StrayCancellationError
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.engines.recorder import Recorder
+from harborage.runtime.joins import Cancelled
 from harborage.runtime.journal import Begun, raw
-from harborage.runtime.parallel import Cancelled
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering import InboxRegistry
 from harborage.testing.clock import FakeClock, settle

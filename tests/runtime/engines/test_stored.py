@@ -22,7 +22,9 @@ from harborage.store import Claimed
 from harborage.store.memory import MemoryStore
 from harborage.store.times import micros
 from harborage.testing.clock import FakeClock, settle
-from tests.kit.conformance.hosts import IN_TURNS, SCENARIOS, SHARED, Death, HostFactory, Scenario, check
+from tests.kit.conformance.host_bench import HostFactory
+from tests.kit.conformance.host_death import Death
+from tests.kit.conformance.hosts import IN_TURNS, SCENARIOS, SHARED, Scenario, check
 from tests.kit.slow_store import SlowStore, storage_over
 
 pytestmark = pytest.mark.anyio

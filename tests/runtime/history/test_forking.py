@@ -27,9 +27,10 @@ from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome
 from harborage.runtime.durable import RunNotFoundError, RunRequest
 from harborage.runtime.history import CallStatus, ForkError, build_history, compare, fork_at, read_run
 from harborage.runtime.history.record import open_record
-from harborage.runtime.host import Run, Runtime
+from harborage.runtime.host import Runtime
 from harborage.runtime.limits import Limits
 from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.run import Run
 from harborage.runtime.steering.arrivals import Arrivals
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.steering.state import Planned, Steered

@@ -38,9 +38,10 @@ from harborage.planner.config import PLANNERS
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable import RunFailedError
 from harborage.runtime.history import DifferenceKind, Replayed, ReplayError, build_history
-from harborage.runtime.host import Run, Runtime
+from harborage.runtime.host import Runtime
 from harborage.runtime.journal import Ended, JournalCorruptError, decode_entry, encode_entry, raw
 from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.run import Run
 from harborage.runtime.steering import ControlType, Scope
 from harborage.runtime.steering.errors import RunCancelledError
 from harborage.state.storage import open_storage

@@ -7,11 +7,12 @@ import pytest
 from harborage import identity
 from harborage.errors import HarborageError
 from harborage.identity import Quadruple
+from harborage.runtime import steering
 from harborage.runtime.steering import errors
 from tests.kit.tables import each_row
 
 RUN = Quadruple("t", "u", "s", "r")
-CLASSES = [getattr(errors, name) for name in errors.__all__ if name != "IdentityRequiredError"]
+CLASSES = [kind for kind in vars(errors).values() if isinstance(kind, type) and kind.__module__ == errors.__name__]
 
 
 @each_row("kind", CLASSES)
@@ -26,7 +27,7 @@ def test_every_error_is_a_steering_error_that_speaks(kind: type[errors.SteeringE
 
 def test_a_missing_identity_is_the_same_error_everywhere() -> None:
     """Steering raises the identity room's own error."""
-    assert errors.IdentityRequiredError is identity.IdentityRequiredError
+    assert steering.IdentityRequiredError is identity.IdentityRequiredError
 
 
 @pytest.mark.parametrize("kind", [errors.InboxNotFoundError, errors.InboxExistsError])

@@ -13,7 +13,9 @@ from harborage.runtime.pauses import Coordinator
 from harborage.state.postgres import open_postgres
 from harborage.state.storage import Storage
 from harborage.testing.clock import FakeClock
-from tests.kit.conformance.hosts import IN_TURNS, SCENARIOS, SHARED, Death, HostFactory, Scenario, check
+from tests.kit.conformance.host_bench import HostFactory
+from tests.kit.conformance.host_death import Death
+from tests.kit.conformance.hosts import IN_TURNS, SCENARIOS, SHARED, Scenario, check
 
 
 class Hosts:

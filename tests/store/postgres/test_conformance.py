@@ -9,7 +9,8 @@ import pytest
 
 from harborage.store.postgres import PostgresStore
 from harborage.testing.clock import FakeClock
-from harborage.testing.conformance.stores import SCENARIOS, Scenario, StoreBench, check
+from harborage.testing.conformance.store_bench import StoreBench
+from harborage.testing.conformance.stores import SCENARIOS, Scenario, check
 
 
 class PostgresBench:

@@ -4,27 +4,6 @@ from __future__ import annotations
 
 from harborage.events.event import PlainPayload, SafePayload
 
-__all__ = [
-    "AgentCommandPayload",
-    "AgentDeregisteredPayload",
-    "AgentHealthPayload",
-    "AgentRegisteredPayload",
-    "AgentRestartedPayload",
-    "ArtifactsUploadedPayload",
-    "DevDraftCreatedPayload",
-    "DevDraftDiscardedPayload",
-    "DevDraftPreviewedPayload",
-    "DevDraftSavedPayload",
-    "DevDraftUpdatedPayload",
-    "DevHotReloadCompletedPayload",
-    "DevHotReloadTriggeredPayload",
-    "FlowBudgetExceededPayload",
-    "FlowsPageViewedPayload",
-    "FlowsRunInvokedPayload",
-    "NotificationIdentityRejectedPayload",
-    "NotificationPayload",
-]
-
 
 class AgentRegisteredPayload(SafePayload, frozen=True):
     """An agent registered under a new key. `registered_at` is in unix nanoseconds."""

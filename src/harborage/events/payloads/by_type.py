@@ -129,8 +129,6 @@ from harborage.events.types import EventType
 if TYPE_CHECKING:
     from harborage.events.event import Payload
 
-__all__ = ["PAYLOADS"]
-
 PAYLOADS: Mapping[EventType, tuple[type[Payload], ...]] = MappingProxyType(
     {
         # Bus, runtime, audit

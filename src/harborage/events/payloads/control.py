@@ -5,15 +5,6 @@ from __future__ import annotations
 from harborage.events.event import SafePayload
 from harborage.identity import Quadruple
 
-__all__ = [
-    "ControlLifecyclePayload",
-    "ControlRejectedPayload",
-    "PausePayloadArtifactRoutedPayload",
-    "PauseRequestedPayload",
-    "PauseResumedPayload",
-    "RunsOverridesSetPayload",
-]
-
 
 class ControlLifecyclePayload(SafePayload, frozen=True):
     """A control was received or applied; `err` is a classified code, never the caller's words."""

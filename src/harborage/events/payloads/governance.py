@@ -7,13 +7,6 @@ from datetime import datetime
 from harborage.events.event import SafePayload
 from harborage.identity import Quadruple
 
-__all__ = [
-    "GovernanceBudgetExceededPayload",
-    "GovernanceMaxtokensExceededPayload",
-    "GovernancePostureReadAdminPayload",
-    "GovernanceRateLimitedPayload",
-]
-
 
 class GovernanceBudgetExceededPayload(SafePayload, frozen=True, kw_only=True):
     """A call was refused: the tier's cost ceiling is reached."""

@@ -10,19 +10,6 @@ import msgspec
 from harborage.events.event import SafePayload, wire_key
 from harborage.identity import Quadruple
 
-__all__ = [
-    "LLMCompletionChunkPayload",
-    "LLMContextLeakPayload",
-    "LLMContextWindowExceededPayload",
-    "LLMCost",
-    "LLMCostRecordedPayload",
-    "LLMImageMaterializedPayload",
-    "LLMModeDowngradedPayload",
-    "LLMPostureReadAdminPayload",
-    "LLMRetryWithFeedbackPayload",
-    "LLMUsage",
-]
-
 
 class LLMCompletionChunkPayload(SafePayload, frozen=True, kw_only=True):
     """One streamed piece of an answer; `kind` is content or reasoning."""

@@ -4,22 +4,6 @@ from __future__ import annotations
 
 from harborage.events.event import SafePayload
 
-__all__ = [
-    "MemoryHealthChangedPayload",
-    "MemoryIdentityRejectedPayload",
-    "MemoryRecoveryDroppedPayload",
-    "SessionClosedPayload",
-    "SessionGCReapedPayload",
-    "SessionOpenedPayload",
-    "SessionTouchedPayload",
-    "SkillDeletedPayload",
-    "SkillIdentityRejectedPayload",
-    "SkillPackOverwriteRefusedPayload",
-    "SkillProposedPayload",
-    "SkillSearchExecutedPayload",
-    "SkillUpsertedPayload",
-]
-
 
 class SessionOpenedPayload(SafePayload, frozen=True):
     """A session was opened for the first time."""

@@ -10,18 +10,6 @@ from datetime import datetime
 from harborage.events.event import SafePayload
 from harborage.identity import Quadruple
 
-__all__ = [
-    "ActionExtraFieldDroppedPayload",
-    "DecisionPayload",
-    "MaxStepsExceededPayload",
-    "PlannerErrorPayload",
-    "PlannerFinishPayload",
-    "RepairExhaustedPayload",
-    "RepairGuidanceInjectedPayload",
-    "TrajectoryCompressedPayload",
-    "TrajectoryCompressionFailedPayload",
-]
-
 
 class DecisionPayload(SafePayload, frozen=True, kw_only=True):
     """The planner decided. `tool` is set for a `CallTool` alone; `reasoning_chars` counts code points."""

@@ -10,27 +10,6 @@ import msgspec
 from harborage.events.event import PlainPayload, Principal, SafePayload, Triple, wire_key
 from harborage.identity import Quadruple
 
-__all__ = [
-    "AdminActionPayload",
-    "AdminTasksListedPayload",
-    "AdminToolActionPayload",
-    "AuditAdminScopeUsedPayload",
-    "AuditRedactionFailedPayload",
-    "AuthRejectedPayload",
-    "BusDroppedPayload",
-    "BusEnvelope",
-    "BusSubscriptionIdleClosedPayload",
-    "DistributedBusEnvelopePayload",
-    "ImpersonationPayload",
-    "RuntimeErrorPayload",
-    "RuntimeRunCancelledPayload",
-    "RuntimeWarningPayload",
-    "TopologyChangedPayload",
-    "TopologyEdge",
-    "TopologyNode",
-    "TopologyProjection",
-]
-
 
 class RuntimeErrorPayload(PlainPayload, frozen=True):
     """An error that was logged while an identity was in context."""

@@ -9,27 +9,6 @@ import msgspec
 
 from harborage.events.event import SafePayload, Triple, wire_key
 
-__all__ = [
-    "TaskBackgroundAcknowledgedPayload",
-    "TaskCancelledPayload",
-    "TaskCompletedPayload",
-    "TaskError",
-    "TaskFailedPayload",
-    "TaskGroupCancelledPayload",
-    "TaskGroupCompletion",
-    "TaskGroupCreatedPayload",
-    "TaskGroupMember",
-    "TaskGroupResolvedPayload",
-    "TaskGroupSealedPayload",
-    "TaskPatchAppliedPayload",
-    "TaskPatchRejectedPayload",
-    "TaskPausedPayload",
-    "TaskPrioritisedPayload",
-    "TaskResumedPayload",
-    "TaskSpawnedPayload",
-    "TaskStartedPayload",
-]
-
 
 class TaskSpawnedPayload(SafePayload, frozen=True):
     """A task was created; an idempotent reuse creates none."""

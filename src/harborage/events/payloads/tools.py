@@ -8,22 +8,6 @@ from typing import Any
 from harborage.events.event import SafePayload
 from harborage.identity import Quadruple
 
-__all__ = [
-    "MCPRawHtmlTrustToggledPayload",
-    "MCPResourceUpdatedPayload",
-    "ToolApprovalRequestedPayload",
-    "ToolApprovedPayload",
-    "ToolAuthCompletedPayload",
-    "ToolAuthRequiredPayload",
-    "ToolCompletedPayload",
-    "ToolFailedPayload",
-    "ToolInterruptedPayload",
-    "ToolInvalidArgsPayload",
-    "ToolInvokedPayload",
-    "ToolPolicyExhaustedPayload",
-    "ToolRejectedPayload",
-]
-
 
 class ToolInvokedPayload(SafePayload, frozen=True):
     """A tool call begins."""

@@ -23,25 +23,6 @@ from harborage.tools import CallContext, ErrorClass, Tool, ToolBody, ToolDescrip
 if TYPE_CHECKING:
     from harborage.planner.context import Planner
 
-__all__ = [
-    "Adapted",
-    "AdapterError",
-    "AdapterToolError",
-    "AdapterUnsupportedError",
-    "ApprovalGates",
-    "ApprovalsNotTakenError",
-    "ChunkStream",
-    "GatePolicy",
-    "OneTurnPlanner",
-    "TakeTurn",
-    "Turn",
-    "TurnUsage",
-    "always_ask",
-    "import_framework",
-    "make_adapted",
-    "make_finish",
-]
-
 GatePolicy: TypeAlias = Callable[[Any], bool | tuple[bool, str] | Awaitable[bool | tuple[bool, str]]]
 """Returns whether one call needs a person's approval; takes the request of an approval gate (`tool`, `args`, …)."""
 

@@ -40,13 +40,6 @@ if TYPE_CHECKING:
     from harborage.planner.context import RunContext
     from harborage.tools import ToolOptions
 
-__all__ = [
-    "adapt_langgraph",
-    "get_reasoning",
-    "is_from_history",
-    "to_langchain",
-]
-
 _NAME: Final = "langgraph"
 _HISTORY_IDS: Final = "harborage-"
 

@@ -18,14 +18,6 @@ from harborage.tools.errors import json_path
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
 
-__all__ = [
-    "TOOLS",
-    "AgentTools",
-    "GraphShape",
-    "get_text",
-    "read_shape",
-]
-
 TOOLS: Final = "tools"
 
 _NAME: Final = "langgraph"

@@ -25,15 +25,6 @@ from harborage.planner.react.transcript import build_history, render_summary
 if TYPE_CHECKING:
     from harborage.planner.trajectory import Step, Trajectory
 
-__all__ = [
-    "build_messages",
-    "convert_content",
-    "iter_results",
-    "list_last_results",
-    "render_stub",
-    "render_text",
-]
-
 
 def build_messages(run: RunContext) -> list[ChatMessage]:
     """Return the messages before the next decision: context, the user's request, the history; no system message.

@@ -38,11 +38,6 @@ if TYPE_CHECKING:
     from harborage.planner.context import RunContext
     from harborage.tools import ToolOptions
 
-__all__ = [
-    "adapt_openai_agents",
-    "to_input_items",
-]
-
 _NAME: Final = "openai_agents"
 _TEXT_EVENTS: Final = frozenset({"response.output_text.delta"})
 _REASONING_EVENTS: Final = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})

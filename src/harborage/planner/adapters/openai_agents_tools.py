@@ -23,13 +23,6 @@ if TYPE_CHECKING:
     from harborage.planner.trajectory import Trajectory
     from harborage.planner.views import ToolCatalogView
 
-__all__ = [
-    "AgentTools",
-    "HandoffGraph",
-    "read_handoff_graph",
-    "render_handoff",
-]
-
 _NAME = "openai_agents"
 
 

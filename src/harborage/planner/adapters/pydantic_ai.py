@@ -33,11 +33,6 @@ if TYPE_CHECKING:
     from harborage.planner.context import RunContext
     from harborage.tools import ToolOptions
 
-__all__ = [
-    "adapt_pydantic_ai",
-    "to_history",
-]
-
 _NAME: Final = "pydantic_ai"
 
 

@@ -19,8 +19,6 @@ from harborage.tools.errors import json_path
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
 
-__all__ = ["AgentTools", "read_tools"]
-
 _NAME = "pydantic_ai"
 
 

@@ -22,25 +22,6 @@ from harborage.planner.errors import PlannerError
 from harborage.planner.trajectory import Trajectory
 from harborage.tasks import InProcessTaskRegistry, TaskRegistry
 
-__all__ = [
-    "DETERMINISTIC_CAPABILITIES",
-    "REACT_CAPABILITIES",
-    "Bench",
-    "Canned",
-    "Capabilities",
-    "ConformanceFailedError",
-    "ConformanceReport",
-    "Failed",
-    "Harness",
-    "Outcome",
-    "Passed",
-    "PromiseBrokenError",
-    "ScenarioSkipped",
-    "Skipped",
-    "default_context",
-    "expect",
-]
-
 
 class PromiseBrokenError(PlannerError, AssertionError):
     """A planner does not do what a planner promises."""

@@ -23,8 +23,6 @@ from harborage.planner.conformance.scenarios import the_planner_is_woken
 if TYPE_CHECKING:
     from harborage.planner.conformance.harness import Harness
 
-__all__ = ["Scenario", "run_conformance", "run_scenario"]
-
 
 class Scenario(StrEnum):
     """The names of the scenarios, in the order they run."""

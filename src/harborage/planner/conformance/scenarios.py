@@ -31,25 +31,6 @@ from harborage.tasks import GroupCompletion, GroupRequest, GroupStatus, GroupWat
 if TYPE_CHECKING:
     from harborage.planner.conformance.harness import Bench
 
-__all__ = [
-    "MAX_PAYLOAD_BYTES",
-    "MAX_PAYLOAD_DEPTH",
-    "MAX_PAYLOAD_KEYS",
-    "an_overdue_run_gets_an_answer",
-    "cancelled_runs_finish_as_cancelled",
-    "canned_answers_become_decisions",
-    "garbage_is_survived",
-    "next_returns_a_decision",
-    "one_instance_serves_many_runs",
-    "parallel_calls_are_whole",
-    "pause_payloads_keep_their_bounds",
-    "payload_depth",
-    "payload_keys",
-    "the_decision_is_one_of_six",
-    "the_planner_is_woken",
-    "the_wake_mode_is_declared",
-]
-
 _CONCURRENT_RUNS = 64
 _TURNS = 8
 _PAST = timedelta(hours=-1)

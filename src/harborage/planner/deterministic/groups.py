@@ -17,11 +17,12 @@ import msgspec
 
 from harborage import codec
 from harborage.callables import settled
+from harborage.planner.config import DEFAULT_SPAWN_DEPTH_CAP
 from harborage.planner.context import RunContext
 from harborage.planner.decisions import AwaitTask, Decision, SpawnSpec, SpawnTask, check_decision
 from harborage.planner.deterministic.steps import SKIPPED, DecisionTreeStep, Guard, StepResult, is_claimed
 from harborage.planner.errors import InvalidConfigError, InvalidDecisionError
-from harborage.planner.spawning import DEFAULT_SPAWN_DEPTH_CAP, check_spawn_depth, spawn_request
+from harborage.planner.spawning import check_spawn_depth, spawn_request
 from harborage.tasks import (
     GroupCompletion,
     GroupRequest,
@@ -37,15 +38,6 @@ from harborage.tasks import (
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
-
-__all__ = [
-    "DEFAULT_STEP_ID",
-    "GroupAwareStep",
-    "OnResolved",
-    "RunStates",
-    "SpawnAndAwaitStep",
-    "WatchGroupStep",
-]
 
 S = TypeVar("S")
 

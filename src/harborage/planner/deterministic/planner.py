@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from harborage.planner.context import RunContext
     from harborage.tasks import TaskRegistry
 
-__all__ = ["DEFAULT_NAME", "FROM_RUNTIME", "DeterministicPlanner", "FromRuntime"]
-
 DEFAULT_NAME: Final = "deterministic"
 """The name of a planner that was given none."""
 

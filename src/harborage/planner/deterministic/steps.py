@@ -18,17 +18,6 @@ from harborage.planner.decisions import CallTool, Decision, Finish, RequestPause
 from harborage.planner.enums import FinishReason, PauseReason
 from harborage.planner.errors import InvalidConfigError
 
-__all__ = [
-    "SKIPPED",
-    "CallToolStep",
-    "DecisionTreeStep",
-    "FinishStep",
-    "Guard",
-    "PauseStep",
-    "StepResult",
-    "is_claimed",
-]
-
 Guard: TypeAlias = Callable[[RunContext], bool | Awaitable[bool]]
 """Returns whether a step claims this call; a step without a guard claims every call. Plain or async."""
 

@@ -19,16 +19,6 @@ from harborage.planner.views import ArtifactManifestEntry, MemoryBlocks
 if TYPE_CHECKING:
     from harborage.planner.context import Budget, RunContext
 
-__all__ = [
-    "MANIFEST_ROWS",
-    "render_background_results",
-    "render_changed_artifacts",
-    "render_context_blocks",
-    "render_injected_context",
-    "render_limit_warning",
-    "render_resume_answer",
-]
-
 MANIFEST_ROWS: Final = 20
 """Rows of a session's artifacts that a prompt shows."""
 

@@ -22,27 +22,6 @@ if TYPE_CHECKING:
     from harborage.planner.context import RepairCounters, RunContext
     from harborage.planner.repair import RepairSignals
 
-__all__ = [
-    "CRITICAL_ARGS_GUIDANCE",
-    "CRITICAL_FINISH_GUIDANCE",
-    "CRITICAL_MULTI_ACTION_GUIDANCE",
-    "REMINDER_ARGS_GUIDANCE",
-    "REMINDER_FINISH_GUIDANCE",
-    "REMINDER_MULTI_ACTION_GUIDANCE",
-    "WARNING_ARGS_GUIDANCE",
-    "WARNING_FINISH_GUIDANCE",
-    "WARNING_MULTI_ACTION_GUIDANCE",
-    "GuidanceLine",
-    "RepairTier",
-    "count_declarative_outcome",
-    "count_refused_args",
-    "is_declarative_action",
-    "is_tool_call",
-    "repair_tier",
-    "select_guidance",
-    "update_counters",
-]
-
 REMINDER_FINISH_GUIDANCE: Final = (
     "reminder: end the run by writing the answer as plain text, in a turn without any tool call."
 )

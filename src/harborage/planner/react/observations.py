@@ -20,14 +20,6 @@ from harborage.planner.text import one_line, render_value, truncate
 if TYPE_CHECKING:
     from harborage.planner.trajectory import Step
 
-__all__ = [
-    "PLACEHOLDER",
-    "render_branches",
-    "render_fetch_call",
-    "render_heavy_result",
-    "render_observation",
-]
-
 _WRAPPER: Final = frozenset(
     {"tool", "size_bytes", "truncated", "preview", "artifact_ref", "mime", "summary", "hash", "fetch"}
 )

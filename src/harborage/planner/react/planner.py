@@ -55,17 +55,6 @@ if TYPE_CHECKING:
     from harborage.planner.config import FactoryDeps, PlannerConfig
     from harborage.planner.context import RunContext
 
-__all__ = [
-    "DEFAULT_MAX_STEPS",
-    "DRIVER_NAME",
-    "ReActPlanner",
-    "finish_at_step_limit",
-    "finish_if_stopped",
-    "has_steps_left",
-    "make",
-    "require_answer",
-]
-
 DRIVER_NAME: Final = "react"
 """The planner's name in configuration."""
 

@@ -37,8 +37,6 @@ from harborage.planner.views import ToolCallDeferred
 if TYPE_CHECKING:
     from harborage.llm import CompleteResponse, ToolCallStructured
 
-__all__ = ["Projected", "UnusableCallError", "project"]
-
 _VIA: Final = "react.projectResponse"
 _CUT_SHORT: Final = frozenset({"length", "max_tokens", "max_output_tokens", "content_filter"})
 

@@ -40,15 +40,6 @@ if TYPE_CHECKING:
     from harborage.planner.views import BudgetHints, InputArtifactView, PlanningHints
     from harborage.tools import Tool
 
-__all__ = [
-    "DEFAULT_SYSTEM_PROMPT",
-    "DefaultPromptBuilder",
-    "PromptBuilder",
-    "render_default_sections",
-    "render_planning_constraints",
-    "render_section",
-]
-
 DEFAULT_SYSTEM_PROMPT: Final = "harbor.react.default-system-prompt"
 """Stands for the built-in system prompt; never sent to a model."""
 

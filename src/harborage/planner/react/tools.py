@@ -21,24 +21,6 @@ if TYPE_CHECKING:
     from harborage.planner.views import ToolCatalogView
     from harborage.tools import Tool, ToolExample
 
-__all__ = [
-    "ARTIFACT_FETCH_TOOL_NAME",
-    "AWAIT_TASK_TOOL_NAME",
-    "DECLARATIVE_ACTION_TOOL_NAME",
-    "DEFAULT_MAX_TOOL_EXAMPLES",
-    "FINISH_TOOL_NAME",
-    "NO_TOOLS",
-    "RESERVED_TOOL_NAMES",
-    "SPAWN_TASK_TOOL_NAME",
-    "TOOL_SEARCH_TOOL_NAME",
-    "Toolbox",
-    "are_same",
-    "declare_tools",
-    "find_discovered_tools",
-    "get_tool_names",
-    "get_toolbox",
-]
-
 FINISH_TOOL_NAME: Final = "_finish"
 """Never declared to a model, which ends a run by answering; understood when it calls it all the same."""
 

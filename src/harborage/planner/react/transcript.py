@@ -30,8 +30,6 @@ from harborage.planner.trajectory import StepCursor, memoize_on
 if TYPE_CHECKING:
     from harborage.planner.trajectory import BackgroundResult, SteeringInjection, Step, Trajectory, TrajectorySummary
 
-__all__ = ["Transcript", "build_history", "render_steering", "render_summary"]
-
 _log = logging.getLogger(__name__)
 
 _REASONING_LABEL: Final = "Reasoning:"

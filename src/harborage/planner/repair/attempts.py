@@ -23,19 +23,6 @@ if TYPE_CHECKING:
     from harborage.llm import CompleteResponse, LLMClient
     from harborage.planner.context import OnChunk, RunContext
 
-__all__ = [
-    "DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES",
-    "DEFAULT_REPAIR_ATTEMPTS",
-    "Attempts",
-    "Mistake",
-    "RepairLimits",
-    "RepairSignals",
-    "add_correction",
-    "call_model",
-    "reset_stream",
-    "with_stream",
-]
-
 DEFAULT_REPAIR_ATTEMPTS: Final = 3
 """Calls of the model that one step may make, by default."""
 

@@ -28,8 +28,6 @@ from harborage.tools import (
     tool,
 )
 
-__all__ = ["DECLARATIVE_ACTION", "DeclaredOutcome", "RepairOutcome", "ToolInvoke", "declarative_action"]
-
 DECLARATIVE_ACTION: Final = "declarative_action"
 
 ToolInvoke: TypeAlias = Callable[[ToolDescriptor, bytes, CallContext], Awaitable[ToolResult]]

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from harborage.llm import CompleteRequest, LLMClient
     from harborage.planner.context import RunContext
 
-__all__ = ["ActionValidator", "RepairLoop", "RunResult"]
-
 ActionValidator: TypeAlias = Callable[[ToolAction], None]
 """Raises when an action cannot be applied; the message goes to the model."""
 

@@ -15,8 +15,6 @@ import msgspec
 
 from harborage.planner.errors import PlannerError
 
-__all__ = ["NoActionsFoundError", "ToolAction", "dropped_extra_fields", "parse", "read_actions"]
-
 LEGACY_FIELDS: Final = ("reasoning", "thought")
 """Fields that actions once had; they are ignored and reported."""
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from harborage.runtime.agent.run_resources import LiveRun
     from harborage.runtime.agent.services import AgentServices
 
-__all__ = ["Project", "background_result", "end_children", "follow", "follow_spawned", "registry_of"]
-
 Project = Callable[[str, Any], Awaitable[Projection]]
 """Makes of a named result what a planner may see of it."""
 

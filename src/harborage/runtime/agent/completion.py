@@ -51,18 +51,6 @@ if TYPE_CHECKING:
     from harborage.runtime.agent.services import AgentServices
     from harborage.runtime.steering.controls import ControlEvent
 
-__all__ = [
-    "TASK_ERROR_FETCH",
-    "TaskEnd",
-    "announce_failure",
-    "begin",
-    "end",
-    "fail",
-    "failure_of",
-    "refuse",
-    "withdraw",
-]
-
 TASK_ERROR_FETCH: Final = "runtime_fetch_error"
 """The code of a task whose run could not be given what it works with."""
 

@@ -15,8 +15,6 @@ from harborage.planner.compression import apply_summary
 if TYPE_CHECKING:
     from harborage.runtime.agent.services import AgentServices
 
-__all__ = ["is_overflow", "keep_within_budget", "shortened"]
-
 
 async def keep_within_budget(
     services: AgentServices, compression: CompressionRunner, context: RunContext, trajectory: Trajectory

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from harborage.runtime.options import RuntimeOptions
     from harborage.state import StateStore
 
-__all__ = ["ContextBuilder", "InputArtifactMissingError", "checked_inputs"]
-
 
 class ContextBuilder:
     """Makes the live side of runs over one planner, catalog, artifact store and bus."""

@@ -63,8 +63,6 @@ if TYPE_CHECKING:
     from harborage.runtime.engines.mailbox import Bridge
     from harborage.runtime.steering.run_spec import ToolExecutor
 
-__all__ = ["AgentEffects"]
-
 
 class AgentEffects:
     """The effects of agents' runs over shared services."""

@@ -12,8 +12,6 @@ from harborage.crashes import contained
 if TYPE_CHECKING:
     from harborage.clock import Timers
 
-__all__ = ["HardCancel"]
-
 _PATIENCE_S = 10.0
 
 

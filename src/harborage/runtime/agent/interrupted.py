@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from harborage.runtime.dispatch.executor import CatalogToolExecutor
     from harborage.runtime.steering.controls import ControlEvent
 
-__all__ = ["QUESTION", "Doubts", "answered"]
-
 QUESTION = "unknown_outcome"
 """What the payload of the pause asks a person, as `question`."""
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from harborage.identity import Quadruple
     from harborage.planner import Budget
 
-__all__ = ["RunLedger", "StepAccount"]
-
 _KIND: Final = "limits"
 _MEMBERS: Final = "limits.runs"
 _LOOK_S: Final = 0.25

@@ -16,8 +16,6 @@ from harborage.runtime.agent.ledger import RunLedger, StepAccount
 if TYPE_CHECKING:
     from harborage.runtime.limits import Reached
 
-__all__ = ["call_keys", "metered"]
-
 
 def call_keys(key: str, decision: Any) -> tuple[str, ...]:
     """A key for each tool call of a decision, `key` being that of the decision's step."""

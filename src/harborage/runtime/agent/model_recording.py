@@ -17,8 +17,6 @@ from harborage.identity import Quadruple, effective_quadruple
 from harborage.llm import CompleteRequest, CompleteResponse, LLMClient
 from harborage.runtime.model_records import Asked, Exchange, ExchangeRecorder, answered, failure_of, prompt_of
 
-__all__ = ["NOTHING_HEARD", "Heard", "Hearing"]
-
 NOTHING_HEARD: Final = msgspec.Raw(b"")
 """What a step heard of whose planner asked no model."""
 

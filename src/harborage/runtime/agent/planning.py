@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from harborage.identity import Quadruple
     from harborage.runtime.agent.services import AgentServices
 
-__all__ = ["PlannerStepError", "over_limit", "plan", "recall"]
-
 _MAX_ERROR_TEXT = 256
 _MICRO = 1_000_000
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 CHILDREN_KEY: Final = "background_tasks"
 """In the metadata of a finish: the ids of the tasks that the run had started and that go on after it."""
 
-__all__ = ["AgentProgram", "InProcess"]
-
 
 class InProcess(Durable, Protocol):
     """A seam whose run is carried in this process, with the mailbox and the crew that belong to it."""

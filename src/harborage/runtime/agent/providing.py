@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from harborage.runtime.agent.run_resources import LiveRun
     from harborage.runtime.agent.services import AgentServices
 
-__all__ = ["ContextDesk", "Provided", "Skipped", "context_effects"]
-
 _GRACE_S: Final = 0.25
 _MOST_REASON: Final = 500
 _MOST_BYTES: Final = 64 * 1024

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from harborage.events import Redactor
     from harborage.llm import CompleteRequest, CompleteResponse, LLMClient
 
-__all__ = ["RedactingClient", "without_secrets"]
-
 
 def without_secrets(redactor: Redactor, text: str) -> str:
     """`text` redacted; a note of its length when no safe copy can be made."""

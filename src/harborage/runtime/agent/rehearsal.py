@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from harborage.runtime.agent.run_resources import LiveRun
 
-__all__ = ["NO_TASKS", "withheld"]
-
 NO_TASKS: Final = "no task was spawned: this run is a rehearsal; a task of it would not be one"
 """Why a rehearsal's task was not spawned."""
 

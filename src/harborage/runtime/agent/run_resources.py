@@ -21,8 +21,6 @@ from harborage.runtime.model_records import ExchangeRecorder
 from harborage.runtime.steering.run_spec import ToolExecutor
 from harborage.runtime.steering.state import RunState
 
-__all__ = ["LiveRun", "StepNotes"]
-
 
 class LiveRun(msgspec.Struct, kw_only=True):
     """What a run's effects work with. `base` is the template of each step's context, `context` that of the last step,

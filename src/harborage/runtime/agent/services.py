@@ -26,8 +26,6 @@ from harborage.runtime.steering.state import ControlErrors
 from harborage.state.errors import DatabaseError
 from harborage.tasks import TaskRegistry
 
-__all__ = ["AgentServices"]
-
 T = TypeVar("T")
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from harborage.clock import Timers
     from harborage.identity import Quadruple
 
-__all__ = ["Manifest", "SessionArtifacts", "recorded_of", "tracker_of"]
-
 Manifest: TypeAlias = tuple[ArtifactManifestEntry, ...]
 
 _STALE_S: Final = 1.0

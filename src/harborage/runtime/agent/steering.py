@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from harborage.runtime.agent.services import AgentServices
     from harborage.runtime.approval import ApprovalGate
 
-__all__ = ["RESUMES", "bridge", "failure_code", "hand_over", "open_pause", "steer"]
-
 _HICCUP_S = 1.0
 _GATE_SCOPES = frozenset({"admin", "console:fleet"})
 RESUMES = {

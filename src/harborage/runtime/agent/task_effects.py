@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from harborage.runtime.agent.services import AgentServices
     from harborage.runtime.dispatch import CatalogToolExecutor
 
-__all__ = ["TaskEffects"]
-
 
 class TaskEffects:
     """The effects on tasks. `runs` are those under way here, `executor_of` gives the executor that one spawns with."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from harborage.identity import IdentityRequiredError as IdentityRequiredError
     from harborage.runtime.approval.answering import APPROVER_SCOPES as APPROVER_SCOPES
     from harborage.runtime.approval.answering import answer_approval as answer_approval
     from harborage.runtime.approval.errors import ApprovalCancelledError as ApprovalCancelledError
@@ -22,12 +23,10 @@ if TYPE_CHECKING:
     from harborage.runtime.approval.errors import BusRequiredError as BusRequiredError
     from harborage.runtime.approval.errors import CoordinatorRequiredError as CoordinatorRequiredError
     from harborage.runtime.approval.errors import GateClosedError as GateClosedError
-    from harborage.runtime.approval.errors import IdentityRequiredError as IdentityRequiredError
     from harborage.runtime.approval.errors import InvalidRequestError as InvalidRequestError
     from harborage.runtime.approval.errors import PolicyFailedError as PolicyFailedError
     from harborage.runtime.approval.errors import PolicyRequiredError as PolicyRequiredError
     from harborage.runtime.approval.errors import RedactorRequiredError as RedactorRequiredError
-    from harborage.runtime.approval.errors import ToolRejectedError as ToolRejectedError
     from harborage.runtime.approval.gate import DEFAULT_TIMEOUT as DEFAULT_TIMEOUT
     from harborage.runtime.approval.gate import ApprovalGate as ApprovalGate
     from harborage.runtime.approval.model import ApprovalDecision as ApprovalDecision
@@ -39,21 +38,24 @@ if TYPE_CHECKING:
     from harborage.runtime.approval.policies import BySideEffect as BySideEffect
     from harborage.runtime.approval.policies import PolicyAnswer as PolicyAnswer
     from harborage.runtime.approval.policies import Tagged as Tagged
+    from harborage.tools.errors import ToolRejectedError as ToolRejectedError
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
+            "harborage.identity": "IdentityRequiredError",
             "harborage.runtime.approval.answering": "APPROVER_SCOPES answer_approval",
             "harborage.runtime.approval.errors": (
-                "ApprovalCancelledError ApprovalError ApprovalMismatchError ApprovalNotFoundError "
-                "ApprovalScopeRequiredError ApprovalUnrecordedError BusRequiredError CoordinatorRequiredError "
-                "GateClosedError IdentityRequiredError ApprovalDecisionError InvalidRequestError PolicyFailedError "
-                "PolicyRequiredError RedactorRequiredError ToolRejectedError"
+                "ApprovalCancelledError ApprovalDecisionError ApprovalError ApprovalMismatchError "
+                "ApprovalNotFoundError ApprovalScopeRequiredError ApprovalUnrecordedError BusRequiredError "
+                "CoordinatorRequiredError GateClosedError InvalidRequestError PolicyFailedError "
+                "PolicyRequiredError RedactorRequiredError"
             ),
-            "harborage.runtime.approval.gate": "DEFAULT_TIMEOUT ApprovalGate",
+            "harborage.runtime.approval.gate": "ApprovalGate DEFAULT_TIMEOUT",
             "harborage.runtime.approval.model": "ApprovalDecision ApprovalRequest fingerprint_of",
             "harborage.runtime.approval.policies": (
                 "AlwaysApprove AlwaysDeny ApprovalPolicy BySideEffect PolicyAnswer Tagged"
             ),
+            "harborage.tools.errors": "ToolRejectedError",
         },
     )

@@ -28,8 +28,6 @@ from harborage.runtime.pauses import (
 if TYPE_CHECKING:
     from harborage.events import Redactor
 
-__all__ = ["APPROVER_SCOPES", "answer_approval", "check_answer", "check_decision"]
-
 APPROVER_SCOPES = frozenset({"admin", "console:fleet"})
 
 

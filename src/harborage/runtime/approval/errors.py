@@ -18,27 +18,6 @@ A refused call is `harborage.tools.ToolRejectedError`. Texts name tools and toke
 from __future__ import annotations
 
 from harborage.errors import HarborageError
-from harborage.identity import IdentityRequiredError
-from harborage.tools.errors import ToolRejectedError
-
-__all__ = [
-    "ApprovalCancelledError",
-    "ApprovalDecisionError",
-    "ApprovalError",
-    "ApprovalMismatchError",
-    "ApprovalNotFoundError",
-    "ApprovalScopeRequiredError",
-    "ApprovalUnrecordedError",
-    "BusRequiredError",
-    "CoordinatorRequiredError",
-    "GateClosedError",
-    "IdentityRequiredError",
-    "InvalidRequestError",
-    "PolicyFailedError",
-    "PolicyRequiredError",
-    "RedactorRequiredError",
-    "ToolRejectedError",
-]
 
 
 class ApprovalError(HarborageError):

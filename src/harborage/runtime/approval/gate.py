@@ -30,7 +30,7 @@ from harborage.events import (
     ToolRejectedPayload,
 )
 from harborage.identity import Identity, Quadruple, require_triple
-from harborage.runtime.approval.answering import APPROVER_SCOPES, check_answer, check_decision
+from harborage.runtime.approval.answering import check_answer, check_decision
 from harborage.runtime.approval.errors import (
     ApprovalCancelledError,
     ApprovalMismatchError,
@@ -67,8 +67,6 @@ from harborage.tools.errors import ToolRejectedError
 
 if TYPE_CHECKING:
     from harborage.runtime.approval.policies import ApprovalPolicy, PolicyAnswer
-
-__all__ = ["APPROVER_SCOPES", "DEFAULT_TIMEOUT", "ApprovalGate"]
 
 _log = logging.getLogger(__name__)
 

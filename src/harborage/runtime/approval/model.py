@@ -19,18 +19,6 @@ from harborage.identity import Quadruple
 from harborage.runtime.pauses import Pause, PauseDecision
 from harborage.tools.enums import SideEffect
 
-__all__ = [
-    "ApprovalDecision",
-    "ApprovalRequest",
-    "Granted",
-    "Refused",
-    "Verdict",
-    "answer_payload",
-    "fingerprint_of",
-    "judge",
-    "request_payload",
-]
-
 NOT_ANSWERED = "no answer before the deadline"
 OUTSIDE = "the pause was settled without this gate"
 OTHER_CALL = "the pause was opened for another call"

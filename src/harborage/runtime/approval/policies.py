@@ -13,8 +13,6 @@ from harborage.errors import all_of, names_of
 from harborage.runtime.approval.model import ApprovalRequest
 from harborage.tools.enums import SideEffect
 
-__all__ = ["AlwaysApprove", "AlwaysDeny", "ApprovalPolicy", "BySideEffect", "PolicyAnswer", "Tagged"]
-
 PolicyAnswer: TypeAlias = tuple[bool, str] | bool
 ApprovalPolicy: TypeAlias = Callable[[ApprovalRequest], PolicyAnswer | Awaitable[PolicyAnswer]]
 

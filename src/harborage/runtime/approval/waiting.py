@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from harborage.clock import Timer, Timers
     from harborage.runtime.approval.model import ApprovalRequest
 
-__all__ = ["RECHECK_S", "WaitingCall"]
-
 RECHECK_S = 30.0
 
 # A timer may fire a moment before the coordinator's clock agrees that the deadline has passed.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from harborage.planner.spawning import SpawnDepthExceededError as SpawnDepthExceededError
     from harborage.runtime.dispatch.children import AwaitSelfError as AwaitSelfError
-    from harborage.runtime.dispatch.children import SpawnDepthExceededError as SpawnDepthExceededError
     from harborage.runtime.dispatch.executor import CatalogToolExecutor as CatalogToolExecutor
     from harborage.runtime.dispatch.executor import ParallelDispatchError as ParallelDispatchError
     from harborage.runtime.dispatch.executor import ToolInvokeError as ToolInvokeError
@@ -23,7 +23,8 @@ else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "harborage.runtime.dispatch.children": "AwaitSelfError SpawnDepthExceededError",
+            "harborage.planner.spawning": "SpawnDepthExceededError",
+            "harborage.runtime.dispatch.children": "AwaitSelfError",
             "harborage.runtime.dispatch.executor": "CatalogToolExecutor ParallelDispatchError ToolInvokeError",
             "harborage.runtime.dispatch.heavy": (
                 "DEFAULT_HEAVY_THRESHOLD PREVIEW_FIELD_MAX_BYTES PREVIEW_TOTAL_MAX_BYTES Projection "

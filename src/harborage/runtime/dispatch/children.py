@@ -19,8 +19,6 @@ from harborage.concurrency import CancelScope
 from harborage.errors import HarborageError
 from harborage.ids import new_id
 from harborage.planner.spawning import (
-    DEFAULT_SPAWN_DEPTH_CAP,
-    SpawnDepthExceededError,
     check_spawn_depth,
     is_own_group,
     named_group_id,
@@ -52,24 +50,6 @@ if TYPE_CHECKING:
     from harborage.clock import Timers
     from harborage.identity import Quadruple
     from harborage.planner import SpawnTask
-
-__all__ = [
-    "AWAITED",
-    "DEFAULT_SPAWN_DEPTH_CAP",
-    "SEAL_AFTER",
-    "SPAWNED",
-    "AwaitSelfError",
-    "OnWaiting",
-    "SpawnDepthExceededError",
-    "Spawned",
-    "await_work",
-    "find_group",
-    "group_ended",
-    "group_outcome",
-    "seal_own",
-    "spawn_task",
-    "task_outcome",
-]
 
 SPAWNED: Final = "_spawn_task"
 """The name under which the outcome of a child that its spawn waits for is shown and kept."""

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from harborage.runtime.steering.apply import Observed
     from harborage.runtime.steering.state import RunState
 
-__all__ = ["Acting", "Approval", "Dispatched", "carry_out", "dispatch", "dispatch_by_executor", "not_done"]
-
 Acting = CallTool | CallParallel | SpawnTask | AwaitTask
 """The decisions that are carried out; `Finish` and `RequestPause` are the loop's own."""
 

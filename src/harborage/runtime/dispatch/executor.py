@@ -37,15 +37,8 @@ from harborage.planner import (
     ToolContextLostError,
     decision_kind,
 )
-from harborage.runtime.dispatch.children import (
-    AWAITED,
-    DEFAULT_SPAWN_DEPTH_CAP,
-    SPAWNED,
-    OnWaiting,
-    Spawned,
-    await_work,
-    spawn_task,
-)
+from harborage.planner.config import DEFAULT_SPAWN_DEPTH_CAP
+from harborage.runtime.dispatch.children import AWAITED, SPAWNED, OnWaiting, Spawned, await_work, spawn_task
 from harborage.runtime.dispatch.heavy import (
     DEFAULT_HEAVY_THRESHOLD,
     Projection,
@@ -87,8 +80,6 @@ if TYPE_CHECKING:
     from harborage.identity import Quadruple
     from harborage.tasks import TaskRegistry
     from harborage.tools import BetweenAttempts
-
-__all__ = ["CatalogToolExecutor", "ParallelDispatchError", "ToolInvokeError", "catalog_executor", "known_tools"]
 
 _EXEMPT_TAG = "artifact"
 _NO_PAUSE = "a tool cannot pause its run by returning a RequestPause; return what is missing and let the planner ask"

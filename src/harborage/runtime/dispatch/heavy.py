@@ -22,19 +22,6 @@ from harborage.concurrency import CancelScope, leavable
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
 
-__all__ = [
-    "DEFAULT_HEAVY_THRESHOLD",
-    "PREVIEW_FIELD_MAX_BYTES",
-    "PREVIEW_TOTAL_MAX_BYTES",
-    "Projection",
-    "heavy_answer",
-    "heavy_truncation_summary",
-    "is_kept_summary",
-    "kept",
-    "project",
-    "project_observation",
-]
-
 DEFAULT_HEAVY_THRESHOLD = 32 * 1024
 """Bytes of JSON from which on a result is heavy, unless told otherwise."""
 PREVIEW_FIELD_MAX_BYTES = 1024

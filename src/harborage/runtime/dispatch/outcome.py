@@ -27,19 +27,6 @@ from harborage.runtime.steering.apply import Observed
 if TYPE_CHECKING:
     from harborage.runtime.effects import StepCall
 
-__all__ = [
-    "OutcomeStatus",
-    "ToolCallFailedError",
-    "ToolOutcome",
-    "bounded",
-    "failed",
-    "join_of",
-    "joined",
-    "kept_or_raised",
-    "stray",
-    "unknown",
-]
-
 _MOST_CHARS: Final = 4_000
 
 

@@ -15,8 +15,6 @@ from harborage import codec
 from harborage.runtime.journal import Entry, decode_entries, decode_entry, encode_entry, is_outdated
 from harborage.store.errors import EntryDamagedError
 
-__all__ = ["LARGE", "digests_of", "filled", "read_whole", "taken_out", "with_bodies"]
-
 LARGE: Final = 8 * 1024
 """Bytes of JSON from which a value is kept apart from its entry."""
 

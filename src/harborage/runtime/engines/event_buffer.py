@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from harborage.runtime.steering.controls import ControlEvent
     from harborage.store import Committed, NewEvent
 
-__all__ = ["BufferedEvent", "PublishingRecord", "RunEventBuffer"]
-
 _log = logging.getLogger(__name__)
 
 

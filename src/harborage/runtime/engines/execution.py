@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from harborage.planner import Finish
     from harborage.runtime.steering.inbox import Inbox
 
-__all__ = ["Executor", "HostedRun", "failure_of"]
-
 
 class HostedRun(Protocol):
     """What a host knows of a run while it carries it. The mailbox is set while there is one; `unreadable` is what ends

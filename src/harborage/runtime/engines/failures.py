@@ -5,8 +5,6 @@ from __future__ import annotations
 from harborage.errors import error_summary
 from harborage.runtime.durable import EngineError
 
-__all__ = ["RecordedFailureError", "StepCrashedError", "StrayCancellationError"]
-
 
 class RecordedFailureError(EngineError):
     """A step raised when it ran; this is what was recorded of it."""

@@ -24,16 +24,6 @@ from harborage.runtime.journal import (
     encode_entry,
 )
 
-__all__ = [
-    "History",
-    "finish_of",
-    "history_prefix",
-    "latest_history",
-    "read_value",
-    "request_of",
-    "steps_of",
-]
-
 
 class History(NamedTuple):
     """One history of a run: what it began with, what is recorded of it, and how many rollovers came before."""

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from harborage.runtime.effects import Waiting
     from harborage.store import ControlRow, Records, RunRow, Store
 
-__all__ = ["LeasedRun", "Ledger", "claimed", "parked", "put_off"]
-
 Refuse: TypeAlias = Callable[[ControlEvent], None]
 """Says of a control that it came too late."""
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from harborage.runtime.engines.lease import LeasedRun
     from harborage.store import Queue, Store
 
-__all__ = ["SHORTEST_S", "Delivery", "NextLook"]
-
 SHORTEST_S: Final = 0.05
 """The shortest time between two looks that nothing has asked for."""
 

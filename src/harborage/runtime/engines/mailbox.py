@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from harborage.runtime.engines.outbox import Outbox
     from harborage.runtime.steering.inbox import Inbox
 
-__all__ = ["Bridge", "Flight", "Mailbox"]
-
-
 _TURNS: Final = 8
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from harborage.concurrency import Crew
     from harborage.runtime.engines.event_buffer import RunEventBuffer
 
-__all__ = ["Outbox"]
-
 SOON_S: Final = 0.02
 """How long something that was published waits for an entry to go with."""
 

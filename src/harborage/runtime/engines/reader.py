@@ -38,18 +38,6 @@ if TYPE_CHECKING:
     from harborage.clock import Timers
     from harborage.store import RunRow, Store
 
-__all__ = [
-    "KEPT",
-    "UNREADABLE",
-    "Ending",
-    "ResultWaiters",
-    "RunReader",
-    "is_blocked",
-    "not_found",
-    "phase_of",
-    "status_of",
-]
-
 _PAGE = 200
 _REASONS: Final = frozenset[str](FinishReason)  # a run that failed without a finish has the class of its error there
 _CAUSES = 1000

@@ -32,6 +32,9 @@ from harborage.runtime.effects import Doubt, Effect, EffectTable, StepCall, Step
 from harborage.runtime.engines.failures import RecordedFailureError, StepCrashedError, StrayCancellationError
 from harborage.runtime.engines.histories import history_prefix
 from harborage.runtime.engines.outbox import Outbox
+from harborage.runtime.joins import BranchOutcome, Cancelled
+from harborage.runtime.joins import Done as BranchDone
+from harborage.runtime.joins import Failed as BranchFailed
 from harborage.runtime.journal import (
     Arrived,
     Begun,
@@ -46,17 +49,13 @@ from harborage.runtime.journal import (
     kept_text,
     raw,
 )
-from harborage.runtime.parallel import BranchOutcome, Cancelled, race
-from harborage.runtime.parallel import Done as BranchDone
-from harborage.runtime.parallel import Failed as BranchFailed
+from harborage.runtime.parallel import race
 from harborage.runtime.steering.arrivals import NOTHING, Arrivals, Hold, Interrupt, StepInterruptedError, Woken
 
 if TYPE_CHECKING:
     from harborage.clock import Timers
     from harborage.planner import JoinSpec
     from harborage.runtime.engines.mailbox import Mailbox
-
-__all__ = ["Recorder"]
 
 T = TypeVar("T")
 E = TypeVar("E", bound=msgspec.Struct)

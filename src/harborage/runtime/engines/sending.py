@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from harborage.runtime.pauses import PauseCoordinator
     from harborage.store import Records, RunRow
 
-__all__ = ["MAX_UNREAD", "ControlSender", "cancellation", "check_handles", "limit_of"]
-
 _GO_ON: Final = frozenset({ControlType.APPROVE, ControlType.RESUME})
 _ENDED: Final = "run {} has ended; start another to go on"
 

@@ -60,8 +60,6 @@ if TYPE_CHECKING:
     from harborage.runtime.steering.controls import ControlEvent
     from harborage.store import Committed
 
-__all__ = ["StoredEngine"]
-
 _LINGER = timedelta(seconds=1)
 _RECHECK = timedelta(seconds=30)
 _CLAIMS = 100

@@ -47,8 +47,6 @@ from harborage.runtime.journal import (
 from harborage.runtime.steering.arrivals import Arrivals, Woken
 from harborage.runtime.steering.state import OpenPause, Planned, Steered
 
-__all__ = ["build_history"]
-
 _TOOL: Final = "tool."
 _APPROVE: Final = "approve."
 _ABANDONED: Final = "abandoned"

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from harborage.runtime.history.model import RunHistory
     from harborage.runtime.model_records import Prompt
 
-__all__ = ["Difference", "DifferenceKind", "compare", "prompt_diff", "value_diff"]
-
 _MAX_LINES: Final = 40
 _MAX_CHARS: Final = 200
 _SETTINGS: Final = "settings"

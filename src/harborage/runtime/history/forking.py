@@ -38,8 +38,6 @@ from harborage.tasks import SpawnRequest, TaskKind
 if TYPE_CHECKING:
     from harborage.identity import Identity, Quadruple
 
-__all__ = ["Fork", "ForkError", "fork_at"]
-
 
 class ForkError(HarborageError):
     """A run cannot be forked at that step; the text names the possible steps."""

@@ -18,18 +18,6 @@ from harborage.runtime.durable import RunRequest
 from harborage.runtime.model_records import Answered, Failure
 from harborage.runtime.steering.controls import ControlType
 
-__all__ = [
-    "CallMade",
-    "CallStatus",
-    "ChildSpawned",
-    "ControlTaken",
-    "ModelAsked",
-    "PauseTaken",
-    "RunHistory",
-    "StepTaken",
-    "Totals",
-]
-
 
 class CallStatus(StrEnum):
     """How a call ended. `CUT` was ended by a hard cancel or the deadline, `OPEN` has no recorded outcome."""

@@ -19,8 +19,6 @@ from typing import Any, Final
 
 from harborage.errors import HarborageError
 
-__all__ = ["Attempts", "OfflineError", "offline"]
-
 _INSIDE: ContextVar[Attempts | None] = ContextVar("harborage_offline", default=None)
 _METHODS: Final = ("__init__", "connect", "connect_ex", "sendto", "sendmsg")
 _RESOLVERS: Final = ("getaddrinfo", "gethostbyname", "gethostbyname_ex")

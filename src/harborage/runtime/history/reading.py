@@ -15,8 +15,6 @@ from harborage.store import RunQuery
 if TYPE_CHECKING:
     from harborage.store import RunRow, Store
 
-__all__ = ["RunPrefixError", "RunUnknownError", "all_runs", "find_run", "is_part", "read_run"]
-
 _SHOWN: Final = 5
 _LEAST_END: Final = 4
 

@@ -13,8 +13,6 @@ from harborage.runtime.engines.histories import read_value
 from harborage.runtime.journal import Entry, JournalCorruptError, Started, decode_entries
 from harborage.runtime.model_records import Exchange
 
-__all__ = ["Opened", "Place", "exchanges_in", "open_record", "place_of"]
-
 
 class Opened(NamedTuple):
     """A decoded journal: the request of the run, and every entry in order."""

@@ -24,8 +24,6 @@ from harborage.planner import (
 )
 from harborage.runtime.history.model import CallMade, CallStatus, ControlTaken, PauseTaken, RunHistory, StepTaken
 
-__all__ = ["Clean", "render_history", "render_step"]
-
 Clean = Callable[[Any], Any]
 
 _LONGEST: Final = 160

@@ -11,8 +11,6 @@ from harborage.llm import AnswerBuilder, CompleteRequest, CompleteResponse
 from harborage.runtime.history.differences import Difference, DifferenceKind, prompt_diff
 from harborage.runtime.model_records import Exchange, Prompt, error_of, prompt_of, response_of, slim
 
-__all__ = ["NotRecordedError", "RecordedCall", "ReplayClient"]
-
 _OFF: Final = "the record holds no answers of a model: it was made with records_model=False, or before there was any"
 
 

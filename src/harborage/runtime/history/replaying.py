@@ -40,11 +40,9 @@ if TYPE_CHECKING:
     from harborage.clock import Timer
     from harborage.concurrency import Crew
     from harborage.runtime.engines.mailbox import Mailbox
-    from harborage.runtime.parallel import BranchOutcome
+    from harborage.runtime.joins import BranchOutcome
     from harborage.runtime.pauses import PauseCoordinator
     from harborage.runtime.steering.arrivals import Arrivals, Hold, Woken
-
-__all__ = ["ReplayError", "Replayed", "replay"]
 
 T = TypeVar("T")
 

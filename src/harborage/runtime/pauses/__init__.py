@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING
 from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from harborage.codec import UnserializableError as UnserializableError
+    from harborage.identity import IdentityRequiredError as IdentityRequiredError
+    from harborage.planner.enums import PauseReason as PauseReason
+    from harborage.planner.errors import ToolContextLostError as ToolContextLostError
     from harborage.runtime.pauses.coordinator import Coordinator as Coordinator
     from harborage.runtime.pauses.errors import AlreadyAnsweredError as AlreadyAnsweredError
     from harborage.runtime.pauses.errors import AlreadyResumedError as AlreadyResumedError
     from harborage.runtime.pauses.errors import CheckpointCorruptError as CheckpointCorruptError
     from harborage.runtime.pauses.errors import CrossTenantScopeError as CrossTenantScopeError
     from harborage.runtime.pauses.errors import CrossUserScopeError as CrossUserScopeError
-    from harborage.runtime.pauses.errors import IdentityRequiredError as IdentityRequiredError
     from harborage.runtime.pauses.errors import InvalidDeadlineError as InvalidDeadlineError
     from harborage.runtime.pauses.errors import InvalidPageError as InvalidPageError
     from harborage.runtime.pauses.errors import InvalidReasonError as InvalidReasonError
@@ -26,8 +29,6 @@ if TYPE_CHECKING:
     from harborage.runtime.pauses.errors import PauseError as PauseError
     from harborage.runtime.pauses.errors import PauseNotFoundError as PauseNotFoundError
     from harborage.runtime.pauses.errors import ScopeMismatchError as ScopeMismatchError
-    from harborage.runtime.pauses.errors import ToolContextLostError as ToolContextLostError
-    from harborage.runtime.pauses.errors import UnserializableError as UnserializableError
     from harborage.runtime.pauses.errors import UnsupportedFormatVersionError as UnsupportedFormatVersionError
     from harborage.runtime.pauses.listing import DEFAULT_PAGE_SIZE as DEFAULT_PAGE_SIZE
     from harborage.runtime.pauses.listing import MAX_PAGE_SIZE as MAX_PAGE_SIZE
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from harborage.runtime.pauses.model import PauseDecision as PauseDecision
     from harborage.runtime.pauses.model import PauseFilter as PauseFilter
     from harborage.runtime.pauses.model import PausePage as PausePage
-    from harborage.runtime.pauses.model import PauseReason as PauseReason
     from harborage.runtime.pauses.model import PauseRequest as PauseRequest
     from harborage.runtime.pauses.model import PauseState as PauseState
     from harborage.runtime.pauses.projection import HEAVY_PAYLOAD_BYTES as HEAVY_PAYLOAD_BYTES
@@ -50,16 +50,19 @@ else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
+            "harborage.codec": "UnserializableError",
+            "harborage.identity": "IdentityRequiredError",
+            "harborage.planner.enums": "PauseReason",
+            "harborage.planner.errors": "ToolContextLostError",
             "harborage.runtime.pauses.coordinator": "Coordinator",
             "harborage.runtime.pauses.errors": (
                 "AlreadyAnsweredError AlreadyResumedError CheckpointCorruptError CrossTenantScopeError "
-                "CrossUserScopeError IdentityRequiredError InvalidDeadlineError PauseDecisionError InvalidPageError "
-                "InvalidReasonError PauseAmbiguousError PauseError PauseNotFoundError ScopeMismatchError "
-                "ToolContextLostError UnserializableError UnsupportedFormatVersionError"
+                "CrossUserScopeError InvalidDeadlineError InvalidPageError InvalidReasonError PauseAmbiguousError "
+                "PauseDecisionError PauseError PauseNotFoundError ScopeMismatchError UnsupportedFormatVersionError"
             ),
             "harborage.runtime.pauses.listing": "DEFAULT_PAGE_SIZE MAX_PAGE_SIZE",
             "harborage.runtime.pauses.model": (
-                "OPEN Pause PauseCoordinator PauseDecision PauseFilter PausePage PauseReason PauseRequest PauseState"
+                "OPEN Pause PauseCoordinator PauseDecision PauseFilter PausePage PauseRequest PauseState"
             ),
             "harborage.runtime.pauses.projection": "HEAVY_PAYLOAD_BYTES ProjectedPayload project_payload",
             "harborage.runtime.pauses.record": "FORMAT_VERSION decode_pause encode_pause",

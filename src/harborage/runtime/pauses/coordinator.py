@@ -16,6 +16,8 @@ from harborage.errors import HarborageError, error_reason
 from harborage.events import Event, EventBus, EventType, PauseRequestedPayload, PauseResumedPayload, Payload
 from harborage.identity import Quadruple, current_quadruple, effective_quadruple, held_scopes, require_triple
 from harborage.ids import named_id, new_id
+from harborage.planner.enums import PauseReason
+from harborage.planner.errors import ToolContextLostError
 from harborage.runtime.pauses.errors import (
     AlreadyResumedError,
     CheckpointCorruptError,
@@ -24,7 +26,6 @@ from harborage.runtime.pauses.errors import (
     PauseDecisionError,
     PauseNotFoundError,
     ScopeMismatchError,
-    ToolContextLostError,
     UnsupportedFormatVersionError,
 )
 from harborage.runtime.pauses.listing import (
@@ -45,7 +46,6 @@ from harborage.runtime.pauses.model import (
     PauseDecision,
     PauseFilter,
     PausePage,
-    PauseReason,
     PauseRequest,
     PauseState,
     Who,
@@ -61,8 +61,6 @@ from harborage.store.times import micros
 if TYPE_CHECKING:
     from harborage.planner.views import HandleRegistry
     from harborage.store import PauseRow, Store
-
-__all__ = ["SETTLED_FOR", "Coordinator"]
 
 SETTLED_FOR = timedelta(days=30)
 """How long a settled pause without a run stays at least, so that its answer can be read."""

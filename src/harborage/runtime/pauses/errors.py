@@ -24,33 +24,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from harborage.codec import UnserializableError
 from harborage.errors import HarborageError
-from harborage.identity import IdentityRequiredError
-from harborage.planner.errors import ToolContextLostError
 
 if TYPE_CHECKING:
     from harborage.runtime.pauses.model import Pause
-
-__all__ = [
-    "AlreadyAnsweredError",
-    "AlreadyResumedError",
-    "CheckpointCorruptError",
-    "CrossTenantScopeError",
-    "CrossUserScopeError",
-    "IdentityRequiredError",
-    "InvalidDeadlineError",
-    "InvalidPageError",
-    "InvalidReasonError",
-    "PauseAmbiguousError",
-    "PauseDecisionError",
-    "PauseError",
-    "PauseNotFoundError",
-    "ScopeMismatchError",
-    "ToolContextLostError",
-    "UnserializableError",
-    "UnsupportedFormatVersionError",
-]
 
 
 class PauseError(HarborageError):

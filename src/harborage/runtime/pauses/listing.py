@@ -18,22 +18,6 @@ if TYPE_CHECKING:
     from harborage.identity import Quadruple
     from harborage.store import PauseRow, Views
 
-__all__ = [
-    "ADMIN",
-    "DEFAULT_PAGE_SIZE",
-    "MAX_PAGE_SIZE",
-    "SETTLED",
-    "every",
-    "is_same_triple",
-    "may_act",
-    "page_bounds",
-    "page_of",
-    "queries_of",
-    "tenants_of",
-    "wants_resumed",
-    "within_reach",
-]
-
 ADMIN = "admin"
 DEFAULT_PAGE_SIZE = 50
 MAX_PAGE_SIZE = 200

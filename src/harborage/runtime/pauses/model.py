@@ -18,19 +18,6 @@ from harborage.identity import Identity, Quadruple
 from harborage.planner.enums import PauseReason
 from harborage.planner.trajectory import Trajectory
 
-__all__ = [
-    "OPEN",
-    "Pause",
-    "PauseCoordinator",
-    "PauseDecision",
-    "PauseFilter",
-    "PausePage",
-    "PauseReason",
-    "PauseRequest",
-    "PauseState",
-    "Who",
-]
-
 Who: TypeAlias = Identity | Quadruple
 
 

@@ -17,8 +17,6 @@ from harborage.events import Event, EventBus, EventType, PausePayloadArtifactRou
 if TYPE_CHECKING:
     from harborage.runtime.pauses.model import Pause
 
-__all__ = ["HEAVY_PAYLOAD_BYTES", "PAYLOAD_NAMESPACE", "ProjectedPayload", "project_payload"]
-
 HEAVY_PAYLOAD_BYTES = 32_768
 PAYLOAD_NAMESPACE = "pause_payload"
 

@@ -14,12 +14,11 @@ import msgspec
 
 from harborage import codec
 from harborage.identity import Identity
+from harborage.planner.enums import PauseReason
 from harborage.planner.errors import TrajectoryCorruptError
 from harborage.planner.trajectory import Trajectory
 from harborage.runtime.pauses.errors import CheckpointCorruptError, UnsupportedFormatVersionError
-from harborage.runtime.pauses.model import Pause, PauseDecision, PauseReason, PauseState
-
-__all__ = ["FORMAT_VERSION", "UPCASTS", "decode_pause", "encode_pause", "plain_payload"]
+from harborage.runtime.pauses.model import Pause, PauseDecision, PauseState
 
 FORMAT_VERSION = 1
 

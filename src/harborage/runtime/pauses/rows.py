@@ -12,18 +12,17 @@ import msgspec
 
 from harborage import codec
 from harborage.errors import error_reason
+from harborage.planner.enums import PauseReason
 from harborage.planner.errors import TrajectoryCorruptError
 from harborage.planner.trajectory import Trajectory
 from harborage.runtime.pauses.errors import CheckpointCorruptError, UnsupportedFormatVersionError
-from harborage.runtime.pauses.model import Pause, PauseDecision, PauseReason, PauseState
+from harborage.runtime.pauses.model import Pause, PauseDecision, PauseState
 from harborage.runtime.pauses.record import FORMAT_VERSION
 from harborage.store import NewPause, PauseStatus, SettlePause
 from harborage.store.times import micros, moment
 
 if TYPE_CHECKING:
     from harborage.store import PauseRow
-
-__all__ = ["WITHDRAWN", "history_of", "opening", "pause_flaw", "pause_of", "settling"]
 
 WITHDRAWN: Final[dict[str, Any]] = {"rejected": True, "reason": "run ended"}
 """The answer of a pause that no call waits for any more."""

@@ -11,8 +11,6 @@ from collections.abc import Callable
 
 from harborage.runtime.pauses.model import Pause
 
-__all__ = ["Waiters"]
-
 _REMEMBERED = 1_000
 
 Wake = Callable[[Pause], None]

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from harborage.clock import Clock as Clock
     from harborage.events.payloads.control import ControlLifecyclePayload as ControlLifecyclePayload
     from harborage.events.payloads.control import ControlRejectedPayload as ControlRejectedPayload
+    from harborage.identity import IdentityRequiredError as IdentityRequiredError
     from harborage.runtime.steering.controls import AppliedControl as AppliedControl
     from harborage.runtime.steering.controls import ControlEvent as ControlEvent
     from harborage.runtime.steering.controls import ControlType as ControlType
     from harborage.runtime.steering.controls import Scope as Scope
     from harborage.runtime.steering.controls import control_types as control_types
     from harborage.runtime.steering.errors import DecisionShapeUnsupportedError as DecisionShapeUnsupportedError
-    from harborage.runtime.steering.errors import IdentityRequiredError as IdentityRequiredError
     from harborage.runtime.steering.errors import InboxExistsError as InboxExistsError
     from harborage.runtime.steering.errors import InboxFullError as InboxFullError
     from harborage.runtime.steering.errors import InboxNotFoundError as InboxNotFoundError
@@ -57,14 +57,15 @@ else:
         {
             "harborage.clock": "Clock",
             "harborage.events.payloads.control": "ControlLifecyclePayload ControlRejectedPayload",
+            "harborage.identity": "IdentityRequiredError",
             "harborage.runtime.steering.controls": "AppliedControl ControlEvent ControlType Scope control_types",
             "harborage.runtime.steering.errors": (
-                "DecisionShapeUnsupportedError IdentityRequiredError InboxExistsError InboxFullError "
-                "InboxNotFoundError InvalidScopeError MaxStepsExceededError NoOutstandingPauseError NoPlannerError "
+                "DecisionShapeUnsupportedError InboxExistsError InboxFullError InboxNotFoundError "
+                "InvalidScopeError MaxStepsExceededError NoOutstandingPauseError NoPlannerError "
                 "PayloadInvalidError RunCancelledError RunLoopMisconfiguredError ScopeMismatchError SteeringError "
                 "UnknownControlTypeError UnsupportedPayloadValueError"
             ),
-            "harborage.runtime.steering.history": "MAX_CONTROL_HISTORY ControlHistory",
+            "harborage.runtime.steering.history": "ControlHistory MAX_CONTROL_HISTORY",
             "harborage.runtime.steering.inbox": "Inbox InboxRegistry",
             "harborage.runtime.steering.payload": (
                 "MAX_PAYLOAD_DEPTH MAX_PAYLOAD_KEYS MAX_PAYLOAD_LIST_ITEMS MAX_PAYLOAD_STRING_LEN "

@@ -23,17 +23,6 @@ from harborage.runtime.steering.controls import ControlEvent, ControlType, TaskC
 from harborage.runtime.steering.gate import steering_finish
 from harborage.runtime.steering.state import Cancelling, OpenPause, Planned, RunState, Steered
 
-__all__ = [
-    "Observed",
-    "apply_arrivals",
-    "apply_controls",
-    "apply_interrupt",
-    "apply_plan",
-    "park",
-    "remember",
-    "settle",
-]
-
 
 class Observed(NamedTuple):
     """An observation as it was and as the planner sees it; `failure` is the failure, if its kind is known.

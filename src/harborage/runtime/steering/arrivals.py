@@ -13,8 +13,6 @@ from harborage.runtime.pauses import PauseDecision
 from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.errors import SteeringError
 
-__all__ = ["NOTHING", "Arrivals", "Hold", "Interrupt", "StepInterruptedError", "WaitPutOffError", "Woken"]
-
 
 class Interrupt(StrEnum):
     """Why a step was cut short; a soft cancel and a pause do so only to a step that merely waits. One that waits to be

@@ -13,17 +13,6 @@ import msgspec
 
 from harborage.identity import Quadruple
 
-__all__ = [
-    "ANSWERS",
-    "AppliedControl",
-    "ControlEvent",
-    "ControlType",
-    "Scope",
-    "TaskCancelled",
-    "answered_pause",
-    "control_types",
-]
-
 
 class ControlType(StrEnum):
     """The kinds of control; the value is what travels on the wire."""

@@ -21,27 +21,12 @@ Texts name types, bounds, scopes and runs; they never quote a payload.
 
 from __future__ import annotations
 
-from harborage.errors import HarborageError
-from harborage.identity import IdentityRequiredError, Quadruple
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "DecisionShapeUnsupportedError",
-    "IdentityRequiredError",
-    "InboxExistsError",
-    "InboxFullError",
-    "InboxNotFoundError",
-    "InvalidScopeError",
-    "MaxStepsExceededError",
-    "NoOutstandingPauseError",
-    "NoPlannerError",
-    "PayloadInvalidError",
-    "RunCancelledError",
-    "RunLoopMisconfiguredError",
-    "ScopeMismatchError",
-    "SteeringError",
-    "UnknownControlTypeError",
-    "UnsupportedPayloadValueError",
-]
+from harborage.errors import HarborageError
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
 
 
 class SteeringError(HarborageError):

@@ -11,8 +11,6 @@ from harborage.runtime.steering.arrivals import Hold
 from harborage.runtime.steering.errors import MaxStepsExceededError
 from harborage.runtime.steering.state import Cancelling, RunState
 
-__all__ = ["GO", "Gate", "Go", "Stop", "gate", "steering_finish", "too_many_steps"]
-
 
 class Go(msgspec.Struct, frozen=True):
     """Take a step."""

@@ -16,8 +16,6 @@ from harborage.identity import Identity, IdentityRequiredError, Quadruple, effec
 if TYPE_CHECKING:
     from harborage.runtime.steering.controls import AppliedControl
 
-__all__ = ["MAX_CONTROL_HISTORY", "MAX_CONTROL_SESSIONS", "ControlHistory"]
-
 MAX_CONTROL_HISTORY = 256
 """The default number of lines kept for one session."""
 MAX_CONTROL_SESSIONS = 1024

@@ -18,8 +18,6 @@ from harborage.runtime.steering.errors import InboxExistsError, InboxNotFoundErr
 from harborage.runtime.steering.payload import validate_payload
 from harborage.runtime.steering.scopes import check_scope
 
-__all__ = ["Inbox", "InboxRegistry"]
-
 _logger = logging.getLogger(__name__)
 
 _Listener = Callable[[ControlEvent], None]

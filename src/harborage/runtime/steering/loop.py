@@ -29,8 +29,6 @@ from harborage.runtime.steering.state import Cancelling, Planned, PutOff, RunSta
 if TYPE_CHECKING:
     from harborage.runtime.durable import Durable
 
-__all__ = ["Dispatch", "run_loop"]
-
 Dispatch: TypeAlias = "Callable[[Any, RunState, Durable], Awaitable[Observed]]"
 """Executes a decision: `dispatch(decision, run, io)`; never called for `Finish` and `RequestPause`."""
 

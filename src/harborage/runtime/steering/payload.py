@@ -10,15 +10,6 @@ from typing import Any
 from harborage import codec
 from harborage.runtime.steering.errors import PayloadInvalidError, UnsupportedPayloadValueError
 
-__all__ = [
-    "MAX_PAYLOAD_DEPTH",
-    "MAX_PAYLOAD_KEYS",
-    "MAX_PAYLOAD_LIST_ITEMS",
-    "MAX_PAYLOAD_STRING_LEN",
-    "MAX_PAYLOAD_TOTAL_BYTES",
-    "validate_payload",
-]
-
 MAX_PAYLOAD_DEPTH = 6
 """Levels of dicts and lists; the payload itself is the first."""
 MAX_PAYLOAD_KEYS = 64

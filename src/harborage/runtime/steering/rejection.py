@@ -17,8 +17,6 @@ from harborage.runtime.steering.errors import (
     UnknownControlTypeError,
 )
 
-__all__ = ["RejectionReason", "emit_rejection", "rejection_reason"]
-
 _TYPES = frozenset(ControlType)
 _SCOPES = frozenset(Scope)
 

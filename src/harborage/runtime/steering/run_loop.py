@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from harborage.runtime.steering.inbox import Inbox, InboxRegistry
     from harborage.tasks import TaskRegistry
 
-__all__ = ["RunLoop"]
-
 T = TypeVar("T")
 
 _RECHECK = timedelta(seconds=30)

@@ -20,8 +20,6 @@ from harborage.planner import (
     Trajectory,
 )
 
-__all__ = ["DEFAULT_MAX_STEPS", "RunSpec", "ToolExecutor"]
-
 DEFAULT_MAX_STEPS = 64
 """The default number of planner steps that a run may take."""
 

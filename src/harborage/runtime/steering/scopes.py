@@ -13,8 +13,6 @@ from harborage.runtime.steering.errors import InvalidScopeError, ScopeMismatchEr
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
 
-__all__ = ["Scope", "check_scope", "required_scope"]
-
 _REQUIRED: dict[str, Scope] = {
     ControlType.INJECT_CONTEXT: Scope.SESSION_USER,
     ControlType.USER_MESSAGE: Scope.SESSION_USER,

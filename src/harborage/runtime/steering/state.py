@@ -29,8 +29,6 @@ from harborage.runtime.limits import Spent
 from harborage.runtime.pauses import PauseDecision
 from harborage.runtime.steering.controls import ControlEvent, TaskCancelled
 
-__all__ = ["Cancelling", "ControlErrors", "OpenPause", "Planned", "PutOff", "RunState", "SteerRequest", "Steered"]
-
 
 class ControlErrors(StrEnum):
     """The effect of a control that cannot be applied: it ends the run, or is recorded as failed."""

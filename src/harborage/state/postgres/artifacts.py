@@ -31,8 +31,6 @@ from harborage.state.sql_files import read_statements
 if TYPE_CHECKING:
     from harborage.state.postgres.driver import Connection
 
-__all__ = ["PostgresArtifacts"]
-
 _SQL = read_statements(PACKAGE, "statements/artifacts.sql")
 
 

@@ -21,8 +21,6 @@ from harborage.state.postgres.driver import Connection, Connector, Pool, Row, So
 from harborage.state.postgres.faults import UNKNOWN, Fault, address_of, fault_of
 from harborage.state.sql_files import pending_migrations, read_migrations, read_statements
 
-__all__ = ["PACKAGE", "Database", "Work"]
-
 T = TypeVar("T")
 
 Work: TypeAlias = Callable[[Connection, bool], Awaitable[T]]

@@ -15,8 +15,6 @@ from typing import Any, Protocol, TypeAlias
 from harborage.concurrency import Crew
 from harborage.errors import MissingExtraError
 
-__all__ = ["Connection", "Connector", "Driver", "Pool", "Row", "Source", "load_driver"]
-
 Row: TypeAlias = Mapping[str, Any]
 
 _logger = logging.getLogger(__name__)

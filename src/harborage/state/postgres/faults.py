@@ -15,8 +15,6 @@ from harborage.state.errors import (
     StorageUrlError,
 )
 
-__all__ = ["Fault", "address_of", "fault_of", "is_unique_violation"]
-
 UNKNOWN = "the way to it broke, and whether the change was kept is not known"
 UNFIT = "a value cannot be kept in Postgres: text must be free of NUL and lone surrogates, numbers have 64 bits"
 

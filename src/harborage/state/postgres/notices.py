@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from harborage.state.postgres.database import Database
     from harborage.state.postgres.driver import Connection
 
-__all__ = ["CHANNEL", "Notices"]
-
 CHANNEL = "harborage"
 
 _PULSE_S = 10.0

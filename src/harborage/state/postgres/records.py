@@ -17,8 +17,6 @@ from harborage.state.store import StateRecord, check_record, check_slot
 if TYPE_CHECKING:
     from harborage.state.postgres.driver import Connection
 
-__all__ = ["PostgresStateStore"]
-
 _SQL = read_statements(PACKAGE, "statements/records.sql")
 
 

@@ -14,8 +14,6 @@ from harborage.state.store import StateRecord
 if TYPE_CHECKING:
     from harborage.state.postgres.driver import Row
 
-__all__ = ["kept_text", "read_text", "state_record_of"]
-
 _ESCAPED = re.compile(r"\\(.)")
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from harborage.store.sqlite.database import Database
     from harborage.store.sqlite.transactions import Transaction
 
-__all__ = ["SQLiteStateStore"]
-
 
 class SQLiteStateStore:
     """A record store in a database. With `owns_database` closing the store closes the database, too."""

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from harborage.store.memory.tables import HeldRun, Tables
     from harborage.store.rows import RunRow
 
-__all__ = ["check"]
-
 
 def _held(tables: Tables, guard: Guard) -> HeldRun:
     lease = guard.lease

@@ -8,8 +8,6 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
-__all__ = ["Due"]
-
 _FEW: Final = 64
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from harborage.store.commit import ChangeGroup, NewGroup
     from harborage.store.queries import GroupQuery
 
-__all__ = ["GroupKey", "Groups"]
-
 GroupKey = tuple[Identity, str]
 
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from harborage.store.queries import RunQuery
     from harborage.store.rows import RunRow
 
-__all__ = ["RunIndex"]
-
 K = TypeVar("K", Identity, str)
 
 

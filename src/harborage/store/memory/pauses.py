@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from harborage.store.commit import DropAnswer, NewPause, SettlePause
     from harborage.store.queries import PauseQuery
 
-__all__ = ["Pauses"]
-
 
 class Pauses:
     """Every pause. Of each tenant's settled ones that belong to no run the last `keep_strays` stay."""

@@ -15,8 +15,6 @@ from harborage.store.rows import SessionRow
 if TYPE_CHECKING:
     from harborage.store.queries import SessionQuery
 
-__all__ = ["Sessions"]
-
 
 class Sessions:
     """Every session, by whose it is. One that nobody opened stays for as long as something is kept in it."""

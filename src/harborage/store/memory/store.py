@@ -41,8 +41,6 @@ from harborage.store.rows import (
 )
 from harborage.store.times import micros
 
-__all__ = ["MemoryStore"]
-
 _KEEP_ENDED: Final = 10_000
 _KEEP_STRAYS: Final = 1_000
 _NOTHING: Final = Committed()

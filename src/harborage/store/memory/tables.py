@@ -47,8 +47,6 @@ from harborage.store.times import micros
 if TYPE_CHECKING:
     from harborage.store.queries import RunQuery
 
-__all__ = ["HeldRun", "Tables"]
-
 _NO_IDS: Final[set[str]] = set()
 _NO_CONTROLS: Final[dict[int, ControlRow]] = {}
 

@@ -11,8 +11,6 @@ from harborage.store.rows import EventRow, GroupRow, PauseRow, PauseStatus, RunR
 if TYPE_CHECKING:
     from harborage.identity import Identity
 
-__all__ = ["find_events", "find_groups", "find_pauses", "find_runs", "find_sessions", "has_pause", "has_run"]
-
 T = TypeVar("T", RunRow, GroupRow, PauseRow, SessionRow)
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from harborage.state.postgres.database import Database
     from harborage.state.postgres.driver import Row
 
-__all__ = ["SQL", "bound", "fetch", "fetchrow", "fetchval", "plain"]
-
 _OWN: Final = ("commits", "queue", "upkeep", "views")
 _FILES: Final = ((sql.__name__, "views"), *((__package__, file) for file in _OWN))
 _NAME: Final = re.compile(r"(?<!:):([a-z_]+)")

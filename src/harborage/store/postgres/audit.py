@@ -30,8 +30,6 @@ from harborage.store.times import LATEST
 if TYPE_CHECKING:
     from harborage.state.postgres.database import Database
 
-__all__ = ["Audit"]
-
 _SQL: Final[Mapping[str, str]] = {
     name: plain(text) for name, text in read_statements(__package__, "statements/audit.sql").items()
 }

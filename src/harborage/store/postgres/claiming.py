@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from harborage.store.postgres.workers import Workers
     from harborage.store.rows import ControlRow, RunRow
 
-__all__ = ["Claiming"]
-
 _logger = logging.getLogger(__name__)
 
 

@@ -33,8 +33,6 @@ from harborage.store.commit import (
 if TYPE_CHECKING:
     from harborage.identity import Identity
 
-__all__ = ["Answer", "Batch", "answers_of"]
-
 
 class Answer(msgspec.Struct, frozen=True):
     """What the server says of a commit. `refused` is the condition that does not hold, of the part that it is `at`."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from harborage.state.postgres.database import Database
     from harborage.state.postgres.driver import Connection
 
-__all__ = ["Lane"]
-
 _PATIENCE_S: Final = 10.0
 _SHORTEST_BREAK_S: Final = 0.05
 _LONGEST_BREAK_S: Final = 1.0

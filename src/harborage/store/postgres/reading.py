@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from harborage.state.postgres.database import Database
     from harborage.state.postgres.driver import Row
 
-__all__ = ["ROWS", "Reading"]
-
 R = TypeVar("R", PauseRow, GroupRow, SessionRow)
 
 LISTS: Final = Lists(SQL, list)

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from harborage.store.postgres.documents import Answer
     from harborage.store.postgres.reading import Reading
 
-__all__ = ["refusal"]
-
 _STATUSES = tuple(Status)
 
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from harborage.store.examining import Examined, Judges, Part, Place
     from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow
 
-__all__ = ["PostgresStore"]
-
 T = TypeVar("T")
 
 _CHUNK: Final = 200

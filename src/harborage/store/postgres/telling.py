@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from harborage.state.postgres.database import Database
     from harborage.state.postgres.notices import Notices
 
-__all__ = ["Telling"]
-
 _EVERY_S: Final = 0.02
 _LONGEST_BREAK_S: Final = 1.0
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from harborage.state.postgres.database import Database
     from harborage.state.postgres.driver import Connection
 
-__all__ = ["LEASE", "Workers"]
-
 LEASE: Final = timedelta(seconds=60)
 
 _GRACE_S: Final = 0.3

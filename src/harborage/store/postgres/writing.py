@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from harborage.state.postgres.database import Database
     from harborage.store.postgres.lane import Lane
 
-__all__ = ["Writing"]
-
 _MOST: Final = 100
 _MOST_BYTES: Final = 4 << 20
 _WHOLE: Final = (DatabaseUnreachableError, DatabaseFullError, DatabaseReadOnlyError, StoreClosedError)

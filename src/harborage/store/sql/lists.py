@@ -22,8 +22,6 @@ from harborage.store.sql.ways import (
 if TYPE_CHECKING:
     from harborage.identity import Identity
 
-__all__ = ["Lists", "Place", "Statement", "group_query", "members_query", "page_of", "place_of"]
-
 R = TypeVar("R", RunRow, GroupRow, PauseRow, SessionRow)
 
 Place = tuple[int, int]

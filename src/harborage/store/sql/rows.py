@@ -21,8 +21,6 @@ from harborage.store.rows import (
     Status,
 )
 
-__all__ = ["RowReader", "UnreadableError", "checked_entries", "status_of"]
-
 _STATUSES: Final = dict(enumerate(Status))
 _PAUSES: Final = frozenset(PauseStatus)
 _GROUPS: Final = frozenset(GroupStatus)

@@ -13,24 +13,6 @@ from msgspec.structs import replace
 from harborage.store.queries import EventQuery, GroupQuery, Page, PauseQuery, RunQuery, SessionQuery
 from harborage.store.rows import PauseStatus, RunRow, Status
 
-__all__ = [
-    "SLICE",
-    "Way",
-    "edge_of",
-    "event_pieces",
-    "group_pieces",
-    "is_counted",
-    "is_sliced",
-    "pause_pieces",
-    "run_ways",
-    "runs_page",
-    "session_pieces",
-    "slice_of",
-    "slice_query",
-    "statuses_of",
-    "widest_way",
-]
-
 SLICE: Final = 20_000
 """How many runs a page looks at whose query no index answers."""
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from harborage.store.sqlite.reading import Reading
     from harborage.store.sqlite.transactions import Transaction
 
-__all__ = ["Audit", "page_flaws"]
-
 
 class Audit:
     """Checks slices of the tables of one file."""

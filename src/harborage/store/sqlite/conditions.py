@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from harborage.store.sqlite.reading import Reading
     from harborage.store.sqlite.transactions import Transaction
 
-__all__ = ["FINAL", "Conditions"]
-
 FINAL: Final = Status.COMPLETE.code
 """The smallest number of a final status."""
 

@@ -25,17 +25,6 @@ from harborage.state.errors import (
 )
 from harborage.state.sql_files import Migration, pending_migrations, read_statements
 
-__all__ = [
-    "check_migrated",
-    "check_place",
-    "connect",
-    "connect_read_only",
-    "file_system_of",
-    "migrate",
-    "repeated",
-    "statements",
-]
-
 _PACKAGE: Final = __package__
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 # Where locks or shared memory do not reach the other machines, or are not kept at all.

@@ -27,8 +27,6 @@ from harborage.store.sqlite.failures import failure
 from harborage.store.sqlite.threads import Lane
 from harborage.store.sqlite.transactions import Reader, Transaction, Writer
 
-__all__ = ["Database"]
-
 T = TypeVar("T")
 
 _BUSY_TIMEOUT_S = 5.0

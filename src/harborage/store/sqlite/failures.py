@@ -16,8 +16,6 @@ from harborage.state.errors import (
 )
 from harborage.store.sql.rows import UnreadableError
 
-__all__ = ["failure"]
-
 _KINDS: tuple[tuple[type[apsw.Error], type[DatabaseError]], ...] = (
     (apsw.BusyError, DatabaseLockedError),
     (apsw.LockedError, DatabaseLockedError),

@@ -17,8 +17,6 @@ from urllib.parse import quote
 from harborage.state.errors import DatabaseUnreachableError
 from harborage.store.errors import WorkerKnownError
 
-__all__ = ["WorkerLocks"]
-
 
 class WorkerLocks:
     """The locks of this process on one database; safe from any thread."""

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.store.sqlite.transactions import Transaction
 
-__all__ = ["Reading"]
-
 R = TypeVar("R", RunRow, PauseRow, SessionRow)
 
 _ROWS = RowReader()

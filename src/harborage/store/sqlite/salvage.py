@@ -12,18 +12,6 @@ from harborage.store.rows import PauseRow, PauseStatus, RunRow, SessionRow, Stat
 from harborage.store.sql.rows import UnreadableError
 from harborage.store.times import LATEST
 
-__all__ = [
-    "UNREADABLE",
-    "checked_pause",
-    "checked_run",
-    "checked_session",
-    "salvaged_pause",
-    "salvaged_run",
-    "salvaged_session",
-    "salvaged_text",
-    "shown_status",
-]
-
 UNREADABLE: Final = (UnicodeDecodeError, UnreadableError)
 """What reading a damaged row raises."""
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from harborage.store.sqlite.reading import Reading
     from harborage.store.sqlite.transactions import Transaction
 
-__all__ = ["Sessions"]
-
 
 class Sessions:
     """Opens, sees and closes sessions."""

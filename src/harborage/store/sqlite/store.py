@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow
     from harborage.store.sqlite.transactions import Transaction
 
-__all__ = ["SQLiteStore"]
-
 T = TypeVar("T")
 
 _FILES = ("commits", "queue", "upkeep", "views")

@@ -17,8 +17,6 @@ from typing import Any, Protocol
 
 from harborage.state.errors import StoreClosedError
 
-__all__ = ["Call", "Lane", "Station"]
-
 _MOST = 1000
 
 

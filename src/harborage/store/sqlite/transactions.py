@@ -20,8 +20,6 @@ from harborage.store.sqlite.failures import failure
 if TYPE_CHECKING:
     from harborage.store.sqlite.threads import Call
 
-__all__ = ["Reader", "Rows", "Transaction", "Writer"]
-
 _MOST_ROWS: Final = 8  # each number of rows is a statement to keep ready, and there is room for a hundred
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from harborage.store.sqlite.database import Database
     from harborage.store.sqlite.transactions import Transaction
 
-__all__ = ["LEASE", "Workers"]
-
 LEASE: Final = timedelta(seconds=60)
 
 

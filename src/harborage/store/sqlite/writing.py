@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from harborage.store.rows import RunRow
     from harborage.store.sqlite.reading import Reading
 
-__all__ = ["Writing"]
-
 
 class Writing:
     """Applies commits, claims runs and deletes them."""

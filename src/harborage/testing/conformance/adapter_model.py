@@ -17,8 +17,6 @@ from msgspec.structs import replace
 from harborage.errors import HarborageError
 from harborage.llm import ChatMessage, CompleteResponse, Role
 
-__all__ = ["ModelLine", "NeutralRequest", "ScriptExhaustedError", "ScriptedModel", "texts_of"]
-
 ModelLine: TypeAlias = CompleteResponse | Exception
 
 

@@ -18,7 +18,7 @@ from harborage.llm import Role
 from harborage.planner import CallParallel, Finish, FinishReason, InputArtifactView, RunContext, Trajectory
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable import RunFailedError
-from harborage.runtime.host import Run, Runtime
+from harborage.runtime.host import Runtime
 from harborage.state.storage import open_storage
 from harborage.testing.clock import settle
 from harborage.testing.conformance.adapter_model import ScriptedModel, texts_of
@@ -28,17 +28,7 @@ from harborage.tools import SideEffect, ToolOptions
 
 if TYPE_CHECKING:
     from harborage.planner.adapters import Adapted
-
-__all__ = [
-    "SCENARIOS",
-    "AdapterBench",
-    "OpenBench",
-    "Scenario",
-    "ScriptedModel",
-    "check",
-    "run_conformance",
-    "texts_of",
-]
+    from harborage.runtime.run import Run
 
 ME = Identity("tenant", "user", "session")
 LIMIT_S = 30

@@ -18,8 +18,6 @@ from harborage.codec import UnserializableError
 from harborage.identity import IdentityRequiredError
 from harborage.testing.conformance.checks import check_scenario, expect, expect_equal, expect_raises, run_scenarios
 
-__all__ = ["SCENARIOS", "OpenStore", "Scenario", "check", "check_durability", "run_conformance"]
-
 OpenStore: TypeAlias = Callable[[], Awaitable[ArtifactStore]]
 Scenario: TypeAlias = Callable[[ArtifactStore], Awaitable[None]]
 

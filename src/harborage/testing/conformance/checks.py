@@ -14,18 +14,6 @@ from harborage.errors import HarborageError
 
 E = TypeVar("E", bound=BaseException)
 
-__all__ = [
-    "Closable",
-    "ConformanceError",
-    "Factory",
-    "Scenario",
-    "check_scenario",
-    "expect",
-    "expect_equal",
-    "expect_raises",
-    "run_scenarios",
-]
-
 
 class ConformanceError(HarborageError, AssertionError):
     """A driver does not do what its port promises."""

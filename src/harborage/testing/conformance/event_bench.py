@@ -27,20 +27,6 @@ from harborage.events import (
 from harborage.identity import Quadruple
 from harborage.testing.clock import FakeClock
 
-__all__ = [
-    "ME",
-    "MINE",
-    "OTHERS",
-    "BusParts",
-    "EventBench",
-    "OpenBus",
-    "OpenPlace",
-    "a_chunk",
-    "an_error",
-    "an_event",
-    "names",
-]
-
 ME = Quadruple("tenant", "user", "session", "run")
 OTHERS = (
     Quadruple("other", "user", "session", "run"),

@@ -46,8 +46,6 @@ from harborage.testing.conformance.event_bench import (
 )
 from harborage.testing.events import FailingRedactor
 
-__all__ = ["DURABLE_SCENARIOS", "SCENARIOS", "OpenPlace", "Scenario", "check", "run_conformance"]
-
 Scenario: TypeAlias = Callable[[EventBench], Awaitable[None]]
 
 EVERYTHING = Filter(admin=True)

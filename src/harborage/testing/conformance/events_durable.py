@@ -13,8 +13,6 @@ from harborage.events import Cursor, EventType, Filter, IdentityScopeRequiredErr
 from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
 from harborage.testing.conformance.event_bench import ME, MINE, OTHERS, EventBench, a_chunk, an_error, an_event, names
 
-__all__ = ["SCENARIOS"]
-
 Scenario: TypeAlias = Callable[[EventBench], Awaitable[None]]
 
 

@@ -16,20 +16,11 @@ from typing import TypeAlias
 
 from harborage.testing.conformance.checks import check_scenario, run_scenarios
 from harborage.testing.conformance.llm_answers import ANSWERS
-from harborage.testing.conformance.llm_bench import KEY, Ability, ModelServer, ProviderBench
+from harborage.testing.conformance.llm_bench import KEY as KEY
+from harborage.testing.conformance.llm_bench import Ability as Ability
+from harborage.testing.conformance.llm_bench import ModelServer as ModelServer
+from harborage.testing.conformance.llm_bench import ProviderBench as ProviderBench
 from harborage.testing.conformance.llm_faults import FAULTS
-
-__all__ = [
-    "KEY",
-    "SCENARIOS",
-    "Ability",
-    "ModelServer",
-    "OpenBench",
-    "ProviderBench",
-    "Scenario",
-    "check",
-    "run_conformance",
-]
 
 OpenBench: TypeAlias = Callable[[], Awaitable[ProviderBench]]
 Scenario: TypeAlias = Callable[[ProviderBench], Awaitable[None]]

@@ -39,8 +39,6 @@ from harborage.testing.conformance.llm_bench import (
     make_request,
 )
 
-__all__ = ["ANSWERS"]
-
 TEXT = "The sum of two and three is five – naïve, but true. 🙂"
 CALLERS = 128
 

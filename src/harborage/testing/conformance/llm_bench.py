@@ -33,25 +33,6 @@ from harborage.llm import (
 from harborage.testing.clock import FakeClock
 from harborage.testing.conformance.checks import ConformanceError
 
-__all__ = [
-    "ADD",
-    "KEY",
-    "PNG",
-    "SESSION",
-    "Ability",
-    "Answer",
-    "Break",
-    "DeltaRecorder",
-    "Failure",
-    "Line",
-    "ModelServer",
-    "ProviderBench",
-    "ReceivedRequest",
-    "Refusal",
-    "Silence",
-    "make_request",
-]
-
 SESSION = Identity("tenant", "user", "session")
 KEY = "sk-conformance-0123456789abcdef"
 """The key of every driver on a bench. No output may show it."""

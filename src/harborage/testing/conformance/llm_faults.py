@@ -44,8 +44,6 @@ from harborage.testing.conformance.llm_bench import (
     make_request,
 )
 
-__all__ = ["FAULTS"]
-
 TEXT = "The sum of two and three is five, as children know."
 
 

@@ -14,20 +14,6 @@ from harborage.store import Change, Claimed, Commit, Guard, Lease, NewRun, RunQu
 from harborage.store.port import keep_alive
 from harborage.testing.conformance.checks import expect_equal
 
-__all__ = [
-    "ME",
-    "OTHERS",
-    "OpenStoreBench",
-    "StoreBench",
-    "claim",
-    "finish",
-    "living",
-    "row",
-    "send",
-    "start",
-    "step",
-]
-
 ME = Identity("tenant", "user", "session")
 OTHERS = (
     Identity("tenant2", "user", "session"),

@@ -44,8 +44,6 @@ from harborage.store.errors import (
 from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
 from harborage.testing.conformance.store_bench import ME, OTHERS, StoreBench, claim, finish, row, send, start, step
 
-__all__ = ["SCENARIOS"]
-
 
 async def a_run_is_its_row_and_its_journal(bench: StoreBench) -> None:
     """The values that a run was started with can be read; the row has a long goal cut short."""

@@ -24,8 +24,6 @@ from harborage.store.errors import PauseAnsweredError, PauseSettledError
 from harborage.testing.conformance.checks import expect_equal, expect_raises
 from harborage.testing.conformance.store_bench import ME, OTHERS, StoreBench, claim, row, start, step
 
-__all__ = ["SCENARIOS"]
-
 
 async def a_pause_is_settled_once(bench: StoreBench) -> None:
     """Of forty answers at the same moment one settles the pause; the others get its answer and approver."""

@@ -10,8 +10,6 @@ from harborage.store.port import MAX_ATTEMPTS
 from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
 from harborage.testing.conformance.store_bench import ME, StoreBench, claim, row, send, start, step
 
-__all__ = ["SCENARIOS"]
-
 
 async def a_claim_returns_row_journal_and_controls(bench: StoreBench) -> None:
     """Row, journal and unread controls come with the claim; the run is running under a new fence."""

@@ -10,8 +10,6 @@ from harborage.store.errors import CommitInvalidError, LeaseLostError, RowNotFou
 from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
 from harborage.testing.conformance.store_bench import ME, StoreBench, claim, finish, row, send, start, step
 
-__all__ = ["SCENARIOS"]
-
 MANY = 100
 PATIENCE_S = 20.0
 

@@ -11,8 +11,6 @@ from harborage.store.errors import RunKnownError, SessionOverError
 from harborage.testing.conformance.checks import ConformanceError, expect_equal, expect_raises
 from harborage.testing.conformance.store_bench import ME, OTHERS, StoreBench, start
 
-__all__ = ["SCENARIOS"]
-
 MINE = SessionQuery(tenant=ME.tenant_id, user=ME.user_id, session=ME.session_id, include_closed=True)
 EVENT = NewEvent(type="e", data=b"{}")
 

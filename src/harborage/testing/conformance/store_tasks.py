@@ -35,8 +35,6 @@ from harborage.store.errors import (
 from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
 from harborage.testing.conformance.store_bench import ME, OTHERS, StoreBench, claim, finish, row, send, start, step
 
-__all__ = ["SCENARIOS"]
-
 MINE = GroupQuery(tenant=ME.tenant_id, user=ME.user_id, session=ME.session_id)
 
 

@@ -20,8 +20,6 @@ from harborage.store import (
 from harborage.testing.conformance.checks import expect_equal
 from harborage.testing.conformance.store_bench import ME, OTHERS, StoreBench, finish, row, start, step
 
-__all__ = ["SCENARIOS"]
-
 MINE = RunQuery(tenant=ME.tenant_id, user=ME.user_id, session=ME.session_id)
 
 

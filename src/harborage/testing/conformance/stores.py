@@ -24,8 +24,6 @@ from harborage.testing.conformance import (
 from harborage.testing.conformance.checks import check_scenario, expect_raises, run_scenarios
 from harborage.testing.conformance.store_bench import ME, OpenStoreBench, StoreBench
 
-__all__ = ["SCENARIOS", "OpenStoreBench", "Scenario", "StoreBench", "check", "run_conformance"]
-
 Scenario: TypeAlias = Callable[[StoreBench], Awaitable[None]]
 
 

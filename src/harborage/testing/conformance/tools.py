@@ -45,20 +45,6 @@ from harborage.tools import (
     classify,
 )
 
-__all__ = [
-    "PEER_TOOLS",
-    "SCENARIOS",
-    "Ability",
-    "OpenBench",
-    "Peer",
-    "PeerCall",
-    "PeerError",
-    "Scenario",
-    "TransportBench",
-    "check",
-    "run_conformance",
-]
-
 WHO: Final = Identity("tenant", "user", "session").with_run("run")
 TEXT: Final = 'naïve – "quoted"\n\t🙂'
 CALLERS: Final = 64

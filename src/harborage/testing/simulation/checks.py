@@ -28,19 +28,6 @@ from harborage.store import EventQuery, EventRow, RunRow, Store
 from harborage.store.check import disagreements
 from harborage.testing.simulation.loop import SimulationError
 
-__all__ = [
-    "BrokenPromiseError",
-    "Evidence",
-    "ServiceCall",
-    "check",
-    "decode_finish",
-    "decode_request",
-    "find_broken_promises",
-    "load_entries",
-    "load_events",
-    "table_disagreements",
-]
-
 _ANSWERS: Final = frozenset({ControlType.APPROVE, ControlType.REJECT})
 _ONCE: Final = ("write", "gated")
 _END_EVENTS: Final = frozenset({EventType.TASK_COMPLETED, EventType.TASK_FAILED, EventType.TASK_CANCELLED})

@@ -11,8 +11,6 @@ from collections import Counter
 
 import msgspec
 
-__all__ = ["NO_FAULTS", "FaultInjector", "Faults", "draw_faults"]
-
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """The chance of each fault at each point, and the most of each in a story.

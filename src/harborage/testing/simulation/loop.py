@@ -20,20 +20,6 @@ from typing import Any, Final, TypeVar, TypeVarTuple, Unpack
 
 from harborage.errors import HarborageError
 
-__all__ = [
-    "CURRENT_QUEUE",
-    "DeadlockError",
-    "EndlessError",
-    "Order",
-    "ReadyQueue",
-    "RealWorldError",
-    "SimulatedLoop",
-    "SimulationError",
-    "StuckError",
-    "UnhandledError",
-    "describe_stack",
-]
-
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from harborage.clock import Timer
     from harborage.testing.simulation.simulation import Simulation
 
-__all__ = ["START", "Process", "ProcessDiedError", "SimulatedClock"]
-
 T = TypeVar("T")
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)

@@ -24,8 +24,6 @@ from harborage.testing.simulation.faults import NO_FAULTS, FaultInjector, Faults
 from harborage.testing.simulation.loop import CURRENT_QUEUE, Order, SimulatedLoop, SimulationError
 from harborage.testing.simulation.process import START, Process, SimulatedClock
 
-__all__ = ["Outcome", "Simulation", "Story", "simulate"]
-
 _LAST_TURNS: Final = 100_000
 _LAST_S: Final = 4_000_000.0
 _MOST_CLOSINGS: Final = 50

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from harborage.testing.simulation.process import Process
     from harborage.testing.simulation.simulation import Simulation
 
-__all__ = ["AuditedStore", "StaleWriteError", "StorageServer"]
-
 _OLD_HEARTBEAT_S: Final = 60.0
 _NOTICED_S: Final = 0.2
 _POLLED_S: Final = 0.1

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from harborage.state.storage import Storage
     from harborage.testing.simulation.process import Process
 
-__all__ = ["Answer", "Place", "Trial", "TrialFailedError", "crash_test"]
-
 W = TypeVar("W")
 
 Answer: TypeAlias = tuple[PauseDecision, dict[str, Any]]

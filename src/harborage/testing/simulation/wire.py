@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from harborage.testing.simulation.process import Process
     from harborage.testing.simulation.simulation import Simulation
 
-__all__ = ["Wire"]
-
 T = TypeVar("T")
 
 _Act = Callable[[], Coroutine[Any, Any, Any]]

@@ -10,8 +10,6 @@ import ipaddress
 import re
 from typing import Final, TypeAlias
 
-__all__ = ["explain_refused_address", "explain_refused_host", "is_literal"]
-
 IP: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _NUMBER: Final = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)

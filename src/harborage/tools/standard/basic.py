@@ -18,14 +18,6 @@ from harborage.tools.function import tool
 from harborage.tools.model import CallContext, ToolDescriptor
 from harborage.tools.standard.errors import ExpressionRefusedError, StandardToolError
 
-__all__ = [
-    "Calculation",
-    "LocalTime",
-    "calculate",
-    "calculator",
-    "clock",
-]
-
 Number: TypeAlias = int | float
 
 _MAX_CHARS: Final = 500

@@ -13,15 +13,6 @@ from __future__ import annotations
 from harborage.tools.enums import ErrorClass
 from harborage.tools.errors import ToolError
 
-__all__ = [
-    "AddressRefusedError",
-    "ExpressionRefusedError",
-    "FetchFailedError",
-    "FileRefusedError",
-    "PathRefusedError",
-    "StandardToolError",
-]
-
 
 class StandardToolError(ToolError):
     """A standard tool refused a call."""

@@ -21,8 +21,6 @@ from harborage.tools.standard.errors import FileRefusedError, PathRefusedError
 from harborage.tools.standard.root import Entry, Root, list_entries, may_hold_secrets
 from harborage.tools.text import read_window
 
-__all__ = ["FileLimits", "file_tools"]
-
 _ONCE: Final = ToolPolicy(max_retries=0)
 _TAGS: Final = ("standard", "files")
 _SKIPPED: Final = frozenset({".git", ".hg", ".venv", "__pycache__", "node_modules"})

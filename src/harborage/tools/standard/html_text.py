@@ -14,11 +14,6 @@ from urllib.parse import urljoin
 
 import msgspec
 
-__all__ = [
-    "Page",
-    "parse_html",
-]
-
 _TAG: Final = re.compile(r"(/?)([a-zA-Z][a-zA-Z0-9-]*)")
 _HREF: Final = re.compile(r"""\shref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
 _SPACE: Final = re.compile(r"[ \t\r\n\f\v\xa0]+")

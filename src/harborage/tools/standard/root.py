@@ -20,14 +20,6 @@ import msgspec
 
 from harborage.tools.standard.errors import FileRefusedError, PathRefusedError
 
-__all__ = [
-    "Entry",
-    "Root",
-    "list_entries",
-    "may_hold_secrets",
-    "split_path",
-]
-
 _MAX_PATH_CHARS = 1024
 _FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _FILE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)

@@ -29,8 +29,6 @@ from harborage.tools.text import is_text_type, trim_cut_character
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["Resolve", "WebLimits", "WebPage", "http_get"]
-
 Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
 """The numeric addresses of a host, in the order in which they should be tried."""
 
