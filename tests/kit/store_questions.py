@@ -151,6 +151,7 @@ async def _read(store: Store) -> None:
         await store.sessions(sessions)
     await store.entries("r1")
     await store.controls("r1", after=1)
+    await store.controls_of({"r1": 1, "r2": 0})
     for asked in (store.body("r1", "0"), store.group("g1", who=ME)):
         await _may_be_refused(asked)
     await store.patch("patch", who=ME)

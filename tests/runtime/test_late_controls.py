@@ -6,7 +6,7 @@ What is expected to fail here waits for controls, outcomes and ends that are com
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +226,12 @@ async def test_a_control_is_read_once_however_many_wait(storage: Storage) -> Non
         async def controls(self, run_id: str, *, after: int = 0, limit: int = 100) -> Sequence[ControlRow]:
             nonlocal read
             sent: Sequence[ControlRow] = await self.store.controls(run_id, after=after, limit=limit)
+            read += len(sent)
+            return sent
+
+        async def controls_of(self, after: Mapping[str, int], *, limit: int = 100) -> Sequence[ControlRow]:
+            nonlocal read
+            sent: Sequence[ControlRow] = await self.store.controls_of(after, limit=limit)
             read += len(sent)
             return sent
 

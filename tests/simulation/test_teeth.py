@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -181,6 +181,10 @@ def test_controls_that_never_arrive() -> None:
     class Deaf(Around):
         async def controls(self, run_id: str, *, after: int = 0, limit: int = 100) -> Sequence[ControlRow]:
             sent = await self.store.controls(run_id, after=after, limit=limit)
+            return [one for one in sent if random.Random(one.event_id).random() < 0.5]
+
+        async def controls_of(self, after: Mapping[str, int], *, limit: int = 100) -> Sequence[ControlRow]:
+            sent = await self.store.controls_of(after, limit=limit)
             return [one for one in sent if random.Random(one.event_id).random() < 0.5]
 
     assert finds("BrokenPromiseError", with_store(Deaf), messages=12, runs=1)

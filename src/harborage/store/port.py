@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from harborage.clock import Timers, sleep
@@ -89,6 +89,10 @@ class Records(Protocol):
 
     async def controls(self, run_id: str, *, after: int = 0, limit: int = 100) -> list[ControlRow]:
         """The controls of a run behind number `after` that it has not consumed, in the order they came."""
+        ...
+
+    async def controls_of(self, after: Mapping[str, int], *, limit: int = 100) -> list[ControlRow]:
+        """The same of many runs in one read: those of each behind its number in `after`, up to `limit` of each."""
         ...
 
 

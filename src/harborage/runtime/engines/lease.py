@@ -44,7 +44,9 @@ Refuse: TypeAlias = Callable[[ControlEvent], None]
 """Says of a control that it came too late."""
 
 _LONGEST_WAIT = timedelta(days=1)
-_CONTROLS: Final = 100
+CONTROLS_PAGE: Final = 100
+"""How many controls of a run are read at a time."""
+
 _PROGRESS = Change(progress=True)
 _NO_BODIES: Mapping[str, bytes] = {}
 
@@ -88,10 +90,10 @@ class LeasedRun(msgspec.Struct, kw_only=True):
     async def fetch(self, records: Records) -> None:
         """Hand over everything that was sent and is not handed over yet."""
         while True:
-            page = await records.controls(self.lease.run_id, after=self.delivered, limit=_CONTROLS)
+            page = await records.controls(self.lease.run_id, after=self.delivered, limit=CONTROLS_PAGE)
             for sent in page:
                 self.admit(sent)
-            if len(page) < _CONTROLS or self.inbox is None or self.unreadable is not None:
+            if len(page) < CONTROLS_PAGE or self.inbox is None or self.unreadable is not None:
                 return
 
     def admit(self, sent: ControlRow) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from harborage.runtime.engines.lease import CONTROLS_PAGE
 from harborage.store.times import moment
 
 if TYPE_CHECKING:
@@ -39,11 +41,25 @@ class Delivery:
             if self._looked >= wanted or not self._carried:
                 return  # a look that began since has found it
             self._looks = number = self._looks + 1
-            for run_id, last in (await self._store.unread(self._worker)).items():
-                run = self._carried.get(run_id)
-                if run is not None and last > run.delivered:
-                    await run.fetch(self._store)
+            unread = await self._store.unread(self._worker)
+            behind = {
+                run_id: run
+                for run_id, last in unread.items()
+                if (run := self._carried.get(run_id)) is not None and last > run.delivered
+            }
+            if behind:
+                await self._hand_over(behind)
             self._looked = number
+
+    async def _hand_over(self, behind: Mapping[str, LeasedRun]) -> None:
+        """Give these runs what they have not got, however many they are by one read; long inboxes by more."""
+        after = {run_id: run.delivered for run_id, run in behind.items()}
+        sent = await self._store.controls_of(after, limit=CONTROLS_PAGE)
+        for control in sent:
+            behind[control.run_id].admit(control)
+        for run_id, count in Counter(control.run_id for control in sent).items():
+            if count == CONTROLS_PAGE:
+                await behind[run_id].fetch(self._store)
 
 
 class NextLook:

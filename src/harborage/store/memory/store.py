@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -118,6 +118,14 @@ class MemoryStore:
         self._check_open()
         held = self._tables.runs.get(run_id)
         return [] if held is None else _unread(held, after, limit)
+
+    async def controls_of(self, after: Mapping[str, int], *, limit: int = 100) -> list[ControlRow]:
+        self._check_open()
+        found = [(self._tables.runs.get(run_id), number) for run_id, number in after.items()]
+        return sorted(
+            (control for held, number in found if held is not None for control in _unread(held, number, limit)),
+            key=lambda control: control.number,
+        )
 
     # ── Queue ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

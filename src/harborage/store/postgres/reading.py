@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import replace
@@ -107,6 +107,11 @@ class Reading:
         """The controls of a run behind number `after` that it has not consumed."""
         rows = await fetch(self._database, SQL["unread"], run_id=run_id, after=after, limit=limit)
         return [*map(ROWS.control, rows)]
+
+    async def controls_of(self, after: Mapping[str, int], limit: int) -> list[ControlRow]:
+        """The controls of these runs, each behind its number, that they have not consumed."""
+        values = {"run_ids": [*after], "afters": [*after.values()], "limit": limit}
+        return [*map(ROWS.control, await fetch(self._database, SQL["unread_behind"], **values))]
 
     # ── Lists ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -112,6 +112,9 @@ class PostgresStore:
 
     async def controls(self, run_id: str, *, after: int = 0, limit: int = 100) -> list[ControlRow]:
         return await self._asked(self._reading.controls(run_id, after, limit), run_id)
+
+    async def controls_of(self, after: Mapping[str, int], *, limit: int = 100) -> list[ControlRow]:
+        return await self._asked(self._reading.controls_of(after, limit))
 
     # ── Queue ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -139,6 +139,11 @@ class Reading:
         except UnicodeDecodeError:
             return [_salvaged_control(row) for row in tx.execute(self._sql["unread_raw"], values)]
 
+    def controls_of(self, tx: Transaction, after: Mapping[str, int], limit: int) -> list[ControlRow]:
+        """The controls of these runs, each behind its number, that they have not consumed."""
+        found = [row for run_id, number in after.items() for row in self.controls(tx, run_id, number, limit)]
+        return sorted(found, key=lambda row: row.number)
+
     def inboxes(self, tx: Transaction, worker: str) -> dict[str, int]:
         """The runs of a worker that have unread controls, each with the number of the last one."""
         try:

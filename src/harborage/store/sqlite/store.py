@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -89,6 +89,9 @@ class SQLiteStore:
 
     async def controls(self, run_id: str, *, after: int = 0, limit: int = 100) -> list[ControlRow]:
         return await self._read(lambda tx: self._reading.controls(tx, run_id, after, limit), run_id)
+
+    async def controls_of(self, after: Mapping[str, int], *, limit: int = 100) -> list[ControlRow]:
+        return await self._read(lambda tx: self._reading.controls_of(tx, after, limit))
 
     # ── Queue ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -210,6 +210,13 @@ async def a_worker_gets_its_runs_with_controls(bench: StoreBench) -> None:
     mail = {run_id: await store.controls(run_id) for run_id in ("a", "b")}
     expect_equal([control.event_id for control in mail["a"]], ["1", "3"], "the controls of a")
     expect_equal(await store.controls("a", after=mail["a"][0].number), mail["a"][1:], "those behind the first")
+    both = sorted((*mail["a"], *mail["b"]), key=lambda control: control.number)
+    after = {"a": 0, "b": 0, "quiet": 0, "unknown": 0}
+    expect_equal(await store.controls_of(after), both, "those of many runs, in the order they came")
+    after["a"] = mail["a"][0].number
+    expect_equal(await store.controls_of(after), both[1:], "those behind the first of a")
+    expect_equal(await store.controls_of({"a": 0, "b": 0}, limit=1), both[:2], "the first of each")
+    expect_equal(await store.controls_of({}), [], "those of none")
     expect_equal(await store.unread("one"), {run_id: found[-1].number for run_id, found in mail.items()}, "the mail")
     expect_equal(await store.unread("two"), {}, "the mail of another worker")
     numbers = tuple(control.number for control in mail["a"])

@@ -33,6 +33,7 @@ def calls(store: Store) -> Iterator[tuple[str, Awaitable[object]]]:
     yield "entries", store.entries("r")
     yield "body", store.body("r", "digest")
     yield "controls", store.controls("r")
+    yield "controls_of", store.controls_of({"r": 0})
     yield "join", store.join("one")
     yield "beat", store.beat("one")
     yield "look", store.look("one")

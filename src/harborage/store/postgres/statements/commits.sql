@@ -52,6 +52,17 @@ cross join lateral (
 ) as control
 order by control.num;
 
+-- name: unread_behind
+select control.num, run.run_id, control.event_id, control.type, control.sent_at, control.data
+from unnest(:run_ids::text[], :afters::bigint[]) as wanted (run_id, after)
+join harborage_runs as run on run.run_id = wanted.run_id
+cross join lateral (
+  select * from harborage_controls as one
+  where one.run = run.num and one.consumed is null and one.num > wanted.after
+  order by one.num limit :limit
+) as control
+order by control.num;
+
 -- name: open_session
 insert into harborage_sessions as known (tenant, "user", session, opened_at, seen_at, context)
 values (:tenant, :user, :session, :now::bigint, :now::bigint, :context)
