@@ -32,7 +32,7 @@ from harborage.tools import ToolPolicy
 PLACE = Path(__file__).resolve().parent / "reference"
 SOURCE = Path(harborage.__file__).resolve().parent
 GENERATED = "<!-- Written by docs/generate.py from the code; a change by hand is lost. -->\n"
-# Rooms that use the library instead of being it.
+# Packages that use the library instead of being part of it.
 FRONT = frozenset({"cli", "testing"})
 
 
@@ -70,7 +70,7 @@ version tells them.
 
 def events() -> str:
     """Every event type with the keys of its payload, by the first word of its name."""
-    told = told_types()
+    told = emitted_types()
     text = EVENTS
     for family in dict.fromkeys(event.partition(".")[0] for event in EventType):
         rows = [
@@ -94,7 +94,7 @@ def marks(kind: type[Payload], *, is_told: bool) -> str:
     return ", ".join(f"*{word}*" for word, applies in words.items() if applies)
 
 
-def told_types() -> set[str]:
+def emitted_types() -> set[str]:
     """The members of `EventType` that the library names anywhere but in the tables that declare them."""
     declared = ("events/types.py", "events/payloads/", "events/__init__.py")
     found: set[str] = set()
@@ -184,7 +184,7 @@ a path, is an attribute. In brackets: where to import it from.
 
 
 def errors() -> str:
-    """The whole error tree with the room of each class and what it says."""
+    """The whole error tree: each class, where to import it from, and its docstring."""
     below: dict[type, list[type]] = {}
     for kind in error_classes():
         below.setdefault(next(base for base in kind.__bases__ if issubclass(base, HarborageError)), []).append(kind)

@@ -1,8 +1,8 @@
 """Harborage runs AI agents as long-lived, observable, interruptible work.
 
-These are the names that most programs need; the rooms (`harborage.planner`, `harborage.runtime.steering`, …) hold the
-rest. Each name is imported when it is first used, so that `import harborage` costs next to nothing; this file must not
-import a room.
+These are the names that most programs need; the packages `harborage.planner`, `harborage.runtime.steering`, … hold
+the rest. Each name is imported when it is first used, so that `import harborage` costs next to nothing; this file must
+not import any of those packages.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The root of the error tree, and the rule that a class's docstring is its default message.
 
-Each room declares its own errors next to the code that raises them; this file holds what they share.
+Each package declares its own errors next to the code that raises them; this file holds what they share.
 
     HarborageError
     ├── InvalidOptionError                an option has a value that it cannot have; lists those that it can
     ├── UnknownOptionError                there is no such option; says which one may be meant
     ├── MissingExtraError                 an optional dependency is not installed; names the extra
-    ├── identity.IdentityError            who is asking is missing or incomplete
+    ├── identity.IdentityError            the caller's identity is missing or incomplete
     │   ├── IdentityIncompleteError
     │   ├── IdentityMissingError
     │   └── IdentityRequiredError

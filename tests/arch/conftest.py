@@ -1,4 +1,4 @@
-"""What the architecture tests read: every module of the package, parsed once."""
+"""Fixtures of the architecture tests: the repository, and every module of the package, parsed once."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """The repository."""
+    """The folder of the repository."""
     return ROOT
 
 
 @pytest.fixture(scope="session")
 def modules() -> Mapping[Path, ast.Module]:
-    """Every module of the package, by its path below `src`. Never: imports one."""
+    """Every module of the package, by its path below `src`; none is imported."""
     source = ROOT / "src"
     files = sorted((source / "harborage").rglob("*.py"))
     return MappingProxyType({file.relative_to(source): ast.parse(file.read_text("utf-8"), str(file)) for file in files})

@@ -1,4 +1,4 @@
-"""What an import may not drag along, told by the list of loaded modules and never by a stopwatch.
+"""What an import must not load, read from the list of loaded modules and never from a stopwatch.
 
 Each case runs in a fresh interpreter, because this one has loaded the test tools already.
 """
@@ -17,10 +17,10 @@ import msgspec
 
 from tests.kit.tables import each_row
 
-# Structs that hold live objects and are never read from bytes: what some of their fields name is above them.
-NEVER_READ = frozenset({"OpenSession", "CallContext", "RunContext", "Setup"})
+# Structs that hold live objects and are never decoded: the types of some of their fields are in layers above.
+NEVER_DECODED = frozenset({"OpenSession", "CallContext", "RunContext", "Setup"})
 
-# Network, database, provider, server, terminal: each belongs to one driver or one front and loads when that is used.
+# Network, database, provider, server, terminal: each belongs to one driver or one command and loads when that is used.
 HEAVY = frozenset(
     {
         "anthropic",
@@ -41,10 +41,10 @@ HEAVY = frozenset(
         "uvicorn",
     }
 )
-# Even these wait until a name of the package is used.
-WAITING = frozenset({"asyncio", "harborage.runtime", "jsonschema_rs", "msgspec", "socket", "ssl"})
-# What a runtime in memory loads when it is first asked for it: each costs a millisecond of CPU, or there are many.
-LATER = frozenset(
+# Even these load only when a name of the package is used.
+LAZY = frozenset({"asyncio", "harborage.runtime", "jsonschema_rs", "msgspec", "socket", "ssl"})
+# What a runtime in memory loads on first use: each costs a millisecond of CPU, or there are many.
+ON_FIRST_USE = frozenset(
     {
         "dataclasses",
         "harborage.events.payloads.by_type",
@@ -90,15 +90,15 @@ def test_the_probe_sees_what_is_loaded() -> None:
     assert loaded_by("pass") == frozenset()
 
 
-def test_the_package_itself_is_nearly_free() -> None:
-    """`import harborage` loads no room, no event loop and no dependency."""
+def test_importing_harborage_loads_no_other_module() -> None:
+    """`import harborage` loads none of its packages, no event loop and no dependency."""
     loaded = loaded_by("import harborage")
     assert "harborage" in loaded
-    assert not loaded & (HEAVY | WAITING)
+    assert not loaded & (HEAVY | LAZY)
     assert {name for name in loaded if name.startswith("harborage.")} == {"harborage.exports"}
 
 
-def test_every_public_name_together_is_light() -> None:
+def test_the_public_names_load_no_heavy_library() -> None:
     """Using every name of `harborage` opens no network stack of a provider, no database and no terminal."""
     loaded = loaded_by("import harborage; [getattr(harborage, name) for name in harborage.__all__]")
     assert "harborage.runtime.host" in loaded
@@ -106,15 +106,15 @@ def test_every_public_name_together_is_light() -> None:
 
 
 def test_a_runtime_in_memory_loads_no_more_than_a_first_run_needs() -> None:
-    """Building a runtime over a model loads nothing of storages, memory, approvals and streams of events, nor what of
-    the standard library only rare paths use."""
+    """Building a runtime over a model loads nothing of storages, memory, approvals and streams of events, and none of
+    the standard library's modules that only rare paths use."""
     loaded = loaded_by(f"exec({A_RUNTIME!r})")
     assert "harborage.planner.react.planner" in loaded
-    assert not loaded & (LATER | HEAVY)
+    assert not loaded & (ON_FIRST_USE | HEAVY)
 
 
 @each_row(
-    "room, above",
+    "package, above",
     [
         ("harborage.identity", {"harborage.events", "harborage.tools", "harborage.planner", "harborage.runtime"}),
         ("harborage.events", {"harborage.tools", "harborage.planner", "harborage.runtime"}),
@@ -122,10 +122,10 @@ def test_a_runtime_in_memory_loads_no_more_than_a_first_run_needs() -> None:
         ("harborage.planner", {"harborage.runtime"}),
     ],
 )
-def test_a_room_loads_nothing_above_it(room: str, above: set[str]) -> None:
-    """Importing a room loads what stands below it and nothing of what stands above, whatever its modules do."""
-    loaded = loaded_by(f"import {room}")
-    assert room in loaded
+def test_a_package_loads_nothing_above_it(package: str, above: set[str]) -> None:
+    """Importing a package loads nothing of the layers above it, whatever its modules do."""
+    loaded = loaded_by(f"import {package}")
+    assert package in loaded
     assert not loaded & (above | HEAVY)
 
 
@@ -142,12 +142,12 @@ def importable(modules: Mapping[Path, object]) -> Iterator[ModuleType]:
                 raise
 
 
-def test_a_struct_can_be_read_whatever_is_imported_for_types_alone(modules: Mapping[Path, object]) -> None:
-    """The types of a struct's fields are imported where it is defined, not under TYPE_CHECKING."""
+def test_the_field_types_of_a_struct_are_imported_at_runtime(modules: Mapping[Path, object]) -> None:
+    """A struct can be decoded: the types of its fields are imported where it is defined, not under TYPE_CHECKING."""
     missing = []
     for module in importable(modules):
         for name, value in vars(module).items():
-            is_own = getattr(value, "__module__", "") == module.__name__ and name not in NEVER_READ
+            is_own = getattr(value, "__module__", "") == module.__name__ and name not in NEVER_DECODED
             if is_own and isinstance(value, type) and issubclass(value, msgspec.Struct):
                 try:
                     msgspec.structs.fields(value)

@@ -1,4 +1,4 @@
-"""The public surface of `harborage` is a list; every name on it is there, documented and free of private names."""
+"""The public surface of `harborage` is a list; every name on it exists, is documented and shows no private name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import harborage
 from tests.kit.tables import each_row
 
 PUBLIC = (Path(__file__).resolve().parents[1] / "data" / "public_api.txt").read_text("utf-8").split()
-# Unions have no place for a docstring of their own.
+# A union has no docstring of its own.
 ALIASES = frozenset({"Decision"})
 PRIVATE = re.compile(r"(?<![\w'\"])_[A-Za-z]\w*")
 
@@ -34,11 +34,11 @@ def public_callables(value: object) -> Iterator[tuple[str, Callable[..., object]
 
 
 def private_names(function: Callable[..., object]) -> list[str]:
-    """The private names that a caller would have to know to read the signature."""
+    """The private names in a signature."""
     signature = inspect.signature(function)
     notes = [parameter.annotation for parameter in signature.parameters.values()] + [signature.return_annotation]
-    given = [note for note in notes if note is not inspect.Signature.empty]
-    texts = [note if isinstance(note, str) else inspect.formatannotation(note) for note in given]
+    present = [note for note in notes if note is not inspect.Signature.empty]
+    texts = [note if isinstance(note, str) else inspect.formatannotation(note) for note in present]
     return [found for text in texts for found in PRIVATE.findall(text)]
 
 
@@ -50,21 +50,21 @@ def own_docstring(value: object) -> str:
     return value.__doc__ or ""
 
 
-def test_the_list_is_the_surface() -> None:
-    """`harborage.__all__` is exactly the list in tests/data/public_api.txt, sorted and without doubles."""
+def test_the_public_surface_is_the_list() -> None:
+    """`harborage.__all__` is exactly the list in tests/data/public_api.txt, sorted and without duplicates."""
     assert sorted(set(PUBLIC)) == PUBLIC
     assert list(harborage.__all__) == PUBLIC
 
 
-class Face(NamedTuple):
-    """What one `__init__.py` offers: name → module, once as type checkers see it and once as `lazy_exports` gets it."""
+class Exports(NamedTuple):
+    """What one `__init__.py` exports: name → module, as type checkers see it and as `lazy_exports` loads it."""
 
     package: str
     checked: dict[str, str]
     loaded: dict[str, str]
 
 
-def faces(modules: Mapping[Path, ast.Module]) -> Iterator[Face]:
+def exports_of(modules: Mapping[Path, ast.Module]) -> Iterator[Exports]:
     """Every package of the library that imports its names on first use."""
     for path, tree in modules.items():
         for node in tree.body:
@@ -74,38 +74,38 @@ def faces(modules: Mapping[Path, ast.Module]) -> Iterator[Face]:
                     checked = {str(alias.asname): str(one.module) for one in imports for alias in one.names}
                     table: dict[str, str] = ast.literal_eval(call.args[1])
                     loaded = {name: module for module, names in table.items() for name in names.split()}
-                    yield Face(".".join(path.parent.parts), checked, loaded)
+                    yield Exports(".".join(path.parent.parts), checked, loaded)
                 case _:
                     pass
 
 
 def test_type_checkers_see_the_same_surface(modules: Mapping[Path, ast.Module]) -> None:
     """The imports for type checkers and the table of lazy names say the same, name for name and module for module."""
-    found = list(faces(modules))
-    assert {"harborage", "harborage.events", "harborage.runtime.steering"} <= {face.package for face in found}
-    assert not [face.package for face in found if face.checked != face.loaded]
+    found = list(exports_of(modules))
+    assert {"harborage", "harborage.events", "harborage.runtime.steering"} <= {one.package for one in found}
+    assert not [one.package for one in found if one.checked != one.loaded]
 
 
-def test_every_name_of_a_package_is_there(modules: Mapping[Path, ast.Module]) -> None:
-    """Each name that a package offers is what its module defines, also when a module of the same name is loaded."""
-    for face in faces(modules):
-        package = import_module(face.package)
-        for name, module in face.loaded.items():
-            assert getattr(package, name) is getattr(import_module(module), name), f"{face.package}.{name}"
-        hidden = {name for name in face.loaded if find_spec(f"{face.package}.{name}")}
-        assert not hidden, f"{face.package}: {sorted(hidden)} are modules too, which take the place of the name"
+def test_every_exported_name_exists(modules: Mapping[Path, ast.Module]) -> None:
+    """Each name that a package exports is the object of its module, also when a module of the same name is loaded."""
+    for exports in exports_of(modules):
+        package = import_module(exports.package)
+        for name, module in exports.loaded.items():
+            assert getattr(package, name) is getattr(import_module(module), name), f"{exports.package}.{name}"
+        hidden = {name for name in exports.loaded if find_spec(f"{exports.package}.{name}")}
+        assert not hidden, f"{exports.package}: {sorted(hidden)} are also modules, which would replace the names"
 
 
 @each_row("name", PUBLIC)
 def test_a_public_name_can_be_imported(name: str) -> None:
-    """The name is there, is the same object every time, and is listed by dir()."""
+    """The name exists, is the same object every time, and is listed by dir()."""
     value = getattr(harborage, name)
     assert getattr(harborage, name) is value
     assert name in dir(harborage)
 
 
 @each_row("name", [name for name in PUBLIC if name not in ALIASES])
-def test_a_public_name_says_what_it_is(name: str) -> None:
+def test_a_public_name_has_a_docstring(name: str) -> None:
     """Its docstring is its own and opens with a sentence."""
     lines = own_docstring(getattr(harborage, name)).strip().splitlines()
     assert lines
@@ -114,13 +114,13 @@ def test_a_public_name_says_what_it_is(name: str) -> None:
 
 @each_row("name", PUBLIC)
 def test_a_public_signature_shows_no_private_name(name: str) -> None:
-    """Nobody has to import a private module or class to call it or to annotate what it gives back."""
+    """A caller needs no private module or class to call it or to annotate what it returns."""
     shown = {where: private_names(function) for where, function in public_callables(getattr(harborage, name))}
     assert not {where: names for where, names in shown.items() if names}
 
 
 def test_a_private_name_in_a_signature_is_found() -> None:
-    """Private classes and private modules are seen in parameters and in what is returned; ordinary names are not."""
+    """Private classes and modules are found in parameters and in return types; ordinary names are not reported."""
 
     def planted(first: _Hidden | None, second: harborage._inner.Thing) -> list[_Hidden]: ...  # noqa: F821
 

@@ -1,4 +1,4 @@
-"""The repository speaks of the software alone, and its pins are complete and name no registry."""
+"""The repository holds nothing but the software, and its pins are complete and name no registry."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from tests.kit.tables import each_row
 
-# Labels of a plan, of a document nobody else can read, or of somebody's machine. The odd brackets keep each pattern
-# from finding itself.
+# Labels of a plan, pointers to documents outside the repository, paths of one machine. The odd brackets keep each
+# pattern from matching itself.
 FOREIGN = re.compile(
     r"\bPhase \d"
     r"|\bD-\d{3}\b"
@@ -33,15 +33,15 @@ def tracked(root: Path) -> list[Path]:
     return [root / name for name in sorted(filter(None, listed.split("\0")))]
 
 
-def foreign_words(text: str) -> list[str]:
-    """The lines of a text that speak of something else than the software."""
+def foreign_lines(text: str) -> list[str]:
+    """The lines of a text that hold such a label, pointer or path."""
     return [
         f"{number}: {line.strip()[:120]}" for number, line in enumerate(text.splitlines(), 1) if FOREIGN.search(line)
     ]
 
 
 def text_of(file: Path) -> str:
-    """The text of a file; '' for pictures and other bytes, and for a file that was just deleted."""
+    """The text of a file; '' for pictures and other bytes, and for a file that is deleted and not yet committed."""
     try:
         return file.read_text("utf-8")
     except (UnicodeDecodeError, FileNotFoundError, IsADirectoryError):
@@ -54,11 +54,11 @@ def normal(name: str) -> str:
 
 
 @pytest.mark.skipif(not Path(__file__, "../../../.git").resolve().exists(), reason="not a git checkout")
-def test_the_repository_speaks_of_the_software_alone(root: Path) -> None:
-    """No file carries a plan's label, a pointer into papers that are not here, or a path of somebody's machine."""
+def test_no_file_holds_a_foreign_label(root: Path) -> None:
+    """No file holds the label of a plan, a pointer to a document outside the repository, or a path of one machine."""
     files = tracked(root)
     assert root / "pyproject.toml" in files
-    found = [f"{file.relative_to(root)}:{line}" for file in files for line in foreign_words(text_of(file))]
+    found = [f"{file.relative_to(root)}:{line}" for file in files for line in foreign_lines(text_of(file))]
     assert not found, "\n".join(found)
 
 
@@ -75,22 +75,22 @@ def test_the_repository_speaks_of_the_software_alone(root: Path) -> None:
         ".librar" + "y/",
     ],
 )
-def test_a_foreign_word_is_found(text: str) -> None:
-    """Each kind of label is seen."""
-    assert foreign_words(text)
+def test_a_foreign_label_is_found(text: str) -> None:
+    """Each kind of label is found."""
+    assert foreign_lines(text)
 
 
 @each_row(
     "text",
     ["the phase of a run", f"RFC 9110 {chr(167)}15", f"D-{12}", "docs/home/page", "https://a.b/wor" + "k/1"],
 )
-def test_an_ordinary_word_is_left_alone(text: str) -> None:
+def test_an_ordinary_word_is_allowed(text: str) -> None:
     """Words of the domain, standards by number and addresses are no labels."""
-    assert not foreign_words(text)
+    assert not foreign_lines(text)
 
 
 def test_the_pins_name_no_registry(root: Path) -> None:
-    """The committed pins are versions and hashes, so that everybody installs from the index they chose."""
+    """The committed pins are versions and hashes, so that each user installs from an index of their choice."""
     for name in ("requirements.lock", "requirements-dev.lock"):
         lock = (root / name).read_text("utf-8")
         assert len(PIN.findall(lock)) > 20, name
@@ -98,8 +98,8 @@ def test_the_pins_name_no_registry(root: Path) -> None:
         assert lock.count("==") <= lock.count("--hash=sha256:"), name
 
 
-def test_an_agent_runs_on_the_versions_that_are_tested(root: Path) -> None:
-    """What `make run` installs is a small part of what the tests install, in the very same versions."""
+def test_the_core_pins_are_among_the_tested_pins(root: Path) -> None:
+    """What `make run` installs is a small part of what the tests install, in the same versions."""
     core, tested = (
         set(re.findall(r"^([\w.-]+==[\w.+-]+)", (root / name).read_text("utf-8"), re.MULTILINE))
         for name in ("requirements.lock", "requirements-dev.lock")

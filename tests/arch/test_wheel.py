@@ -1,4 +1,4 @@
-"""What people install is the product alone: the tests, their kit and their programs stay in the repository."""
+"""The wheel holds the product alone: the tests, their kit and their programs stay in the repository."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zipfile import ZipFile
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-AT_HOME = frozenset({"benchmarks", "hypothesis", "pytest", "tests", "tests_adapters"})
+REPOSITORY_ONLY = frozenset({"benchmarks", "hypothesis", "pytest", "tests", "tests_adapters"})
 
 
 def packages_of(tree: ast.Module) -> Iterator[str]:
@@ -24,15 +24,15 @@ def packages_of(tree: ast.Module) -> Iterator[str]:
 
 
 def test_no_module_of_the_product_imports_a_test_or_a_test_tool(modules: Mapping[Path, ast.Module]) -> None:
-    """What a module imports is there where the wheel is installed, for those in `harborage.testing` as well."""
-    found = {path.as_posix(): sorted(AT_HOME & {*packages_of(tree)}) for path, tree in modules.items()}
+    """What a module imports is installed with the wheel, also for those in `harborage.testing`."""
+    found = {path.as_posix(): sorted(REPOSITORY_ONLY & {*packages_of(tree)}) for path, tree in modules.items()}
     assert len(found) > 100
     assert not {path: names for path, names in found.items() if names}
 
 
 @pytest.mark.parametrize("source", ["import tests.kit", "def late():\n    from tests.kit import postgres"])
 def test_an_import_of_a_test_is_found(source: str) -> None:
-    """Whole or by name, at the top or in a function."""
+    """An import of the module or of a name, at the top or in a function."""
     assert "tests" in packages_of(ast.parse(source))
 
 

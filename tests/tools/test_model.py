@@ -1,4 +1,4 @@
-"""The values of the tools room: defaults, who may see a tool, which content it reads."""
+"""The values of `harborage.tools`: defaults, who may see a tool, which content it reads."""
 
 from __future__ import annotations
 

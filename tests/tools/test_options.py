@@ -41,9 +41,9 @@ def enums_in(hint: Any) -> Iterator[type[StrEnum]]:
 
 def worded() -> Iterator[tuple[type[msgspec.Struct], str, type[StrEnum], bool]]:
     """Every option that is a word, of the public values: the value, the option's name, the words, whether several."""
-    for room in (harborage.tools, harborage.runtime.approval):
-        for name in room.__all__:
-            value = getattr(room, name)
+    for package in (harborage.tools, harborage.runtime.approval):
+        for name in package.__all__:
+            value = getattr(package, name)
             if not (isinstance(value, type) and issubclass(value, msgspec.Struct)) or name in MADE:
                 continue
             hints = typing.get_type_hints(value, localns={"ArtifactStore": Any, "Event": Any})

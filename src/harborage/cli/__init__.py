@@ -1,1 +1,1 @@
-"""The front door for people: the `harborage` command, one file a command. It only calls what the workshop builds."""
+"""The `harborage` command: one file a command. It only calls what `app` builds."""

@@ -1,6 +1,6 @@
 """The planner seam: one method that returns one decision a step, and everything such a planner reads and returns.
 
-A planner is any object with `async next(run: RunContext) -> Decision`. This room must not know the runtime: what a
+A planner is any object with `async next(run: RunContext) -> Decision`. This package must not import the runtime: what a
 built-in planner may import, a third-party one may import too.
 """
 

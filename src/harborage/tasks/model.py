@@ -1,4 +1,4 @@
-"""The values of this room: a task, a group of tasks, a patch, and what one asks for to get them.
+"""The values of tasks: a task, a group of tasks, a patch, and the requests that create them.
 
 Values only; the rules that move them live in `transitions` and `groups`. Times named `*_at` on a task are unix
 nanoseconds; on a group, and in its completion, they are datetimes in UTC.

@@ -1,4 +1,4 @@
-"""The port of this room: what every task registry offers, whoever keeps the tasks.
+"""The port of tasks: what every task registry offers, wherever it keeps them.
 
 Isolation is by (tenant, user, session): a task of another triple is not found, exactly as if it did not exist.
 """

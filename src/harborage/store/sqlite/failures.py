@@ -1,4 +1,4 @@
-"""What SQLite says, as an error of this room that names the file and says what to do."""
+"""Errors of SQLite as errors of the store, which name the file and say what to do."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_a_frozen_table_takes_no_more() -> None:
 
 
 def test_the_errors_have_one_root() -> None:
-    """Each is a DriverError and an error of the house."""
+    """Each is a DriverError and a HarborageError."""
     for kind in (
         DriverEmptyNameError,
         DriverNilFactoryError,

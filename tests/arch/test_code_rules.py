@@ -1,7 +1,7 @@
-"""Guards on the largest thing, not the average one, and on the few statements the house does without.
+"""Limits on the largest file, function and signature, and statements that the package does without.
 
-Size limits help a reader; the other rules each stand for a fault that is hard to see in a review: hidden state, a task
-without an owner, a failure that nobody hears of.
+The size limits help a reader. Each other rule prevents a fault that is hard to see in a review: hidden state, a task
+without an owner, a failure that is lost.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
 MAX_POSITIONAL = 6
 
-# Who may start a bare task: each awaits what it starts. Everybody else asks a Crew or opens a TaskGroup.
+# These may start a task directly, since they await it; other modules use a Crew or a TaskGroup.
 TASK_OWNERS = ("harborage/concurrency.py", "harborage/runtime/parallel.py", "harborage/runtime/engines/")
 PRINTERS = ("harborage/cli/",)
-TESTERS = ("harborage/testing/", "harborage/planner/conformance/")
-# Values whose falsy one may mean "not given", and a class that has no empty objects.
-PLAIN = frozenset({"bool", "str", "int", "float", "bytes", "timedelta", "Logger"})
+TEST_KITS = ("harborage/testing/", "harborage/planner/conformance/")
+# Types whose falsy value may mean "not given", and a class that has no empty objects.
+PLAIN_TYPES = frozenset({"bool", "str", "int", "float", "bytes", "timedelta", "Logger"})
 BROAD = frozenset({"Exception", "BaseException", "CancelledError"})
 
 
@@ -56,7 +56,7 @@ def public_callables(body: list[ast.stmt], *, is_class: bool = False) -> Iterato
 
 
 def wide_signatures(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Public callables with more positional parameters than a caller can keep in order."""
+    """Public callables with too many positional parameters."""
     for function, is_bound in public_callables(tree.body):
         count = len(function.args.posonlyargs) + len(function.args.args) - is_bound
         if count > MAX_POSITIONAL:
@@ -64,7 +64,7 @@ def wide_signatures(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def global_statements(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """State that hides in a module."""
+    """State hidden in a module."""
     return ((node.lineno, "global statement") for node in ast.walk(tree) if isinstance(node, ast.Global))
 
 
@@ -81,7 +81,7 @@ def task_groups(tree: ast.Module) -> set[str]:
 
 
 def unowned_tasks(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Tasks that are started where nobody has to await them."""
+    """Tasks that no owner awaits."""
     groups = task_groups(tree)
     for node in ast.walk(tree):
         match node:
@@ -97,7 +97,7 @@ def unowned_tasks(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def bare_gathers(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Calls of `gather` that may lose a cancellation: where work fails in the same moment, it tells that alone."""
+    """Calls of `gather` that may lose a cancellation: if work fails in the same moment, only the failure is raised."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(id="gather") | ast.Attribute(value=ast.Name(id="asyncio"), attr="gather")):
@@ -106,7 +106,7 @@ def bare_gathers(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def names_broad(kinds: ast.expr | None) -> bool:
-    """Whether an except clause, or the arguments of `suppress`, catch more than one can mean."""
+    """Whether an except clause, or an argument of `suppress`, catches every failure or a cancellation."""
     if kinds is None:
         return True
     listed = kinds.elts if isinstance(kinds, ast.Tuple) else [kinds]
@@ -123,7 +123,7 @@ def does_nothing(body: list[ast.stmt]) -> bool:
 
 
 def swallowed_failures(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Broad excepts, and broad `suppress`, after which nobody knows that something failed."""
+    """Broad excepts, and broad `suppress`, that leave no trace of a failure."""
     for node in ast.walk(tree):
         match node:
             case ast.ExceptHandler(type=kinds, body=body) if names_broad(kinds) and does_nothing(body):
@@ -134,36 +134,35 @@ def swallowed_failures(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def prints(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Output that a library has no business to make."""
+    """Output on stdout, which a library must not make."""
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
     return ((call.lineno, "print()") for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print")
 
 
-def discarded_values(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Defaults behind `or`, which replace an object that was given and is empty: a registry, a mapping, a list.
+def or_defaults(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Defaults after `or`, which replace an object that was passed and is empty: a registry, a mapping, a list.
 
-    A default that is itself an empty literal replaces nothing but such a value; of plain values the falsy one may stand
-    for "not given".
+    Allowed are a default that is an empty literal itself, and plain values, whose falsy one may mean "not given".
     """
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     for function in functions(tree):
-        given = function.args
+        parameters = function.args
         objects = {
             one.arg
-            for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)
-            if not type_names(one.annotation) & PLAIN
+            for one in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)
+            if not type_names(one.annotation) & PLAIN_TYPES
         }
         for node in own_nodes(function):
             if not isinstance(node, ast.BoolOp) or not isinstance(node.op, ast.Or) or is_condition(node, parents):
                 continue
             first, default = node.values[0], node.values[-1]
             is_object = isinstance(first, ast.Name) and first.id in objects and not is_empty(default)
-            if is_object or is_made(default):
+            if is_object or is_constructed(default):
                 yield node.lineno, f"`{ast.unparse(node)}`: an empty object counts as given; ask `is None`"
 
 
 def own_nodes(function: Function) -> Iterator[ast.AST]:
-    """What is inside a function and in no function inside it."""
+    """The nodes of a function without those of the functions inside it."""
     open_nodes: list[ast.AST] = [*function.body]
     while open_nodes:
         node = open_nodes.pop()
@@ -187,7 +186,7 @@ def type_names(annotation: ast.expr | None) -> set[str]:
 
 
 def is_condition(node: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> bool:
-    """Whether only the truth of an expression counts where it stands."""
+    """Whether only the truth of an expression is used."""
     parent = parents[node]
     while isinstance(parent, (ast.BoolOp, ast.UnaryOp)):
         node, parent = parent, parents[parent]
@@ -205,7 +204,7 @@ def is_empty(default: ast.expr) -> bool:
             return False
 
 
-def is_made(default: ast.expr) -> bool:
+def is_constructed(default: ast.expr) -> bool:
     """Whether a default calls a class."""
     match default:
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
@@ -214,12 +213,14 @@ def is_made(default: ast.expr) -> bool:
             return False
 
 
-def broken(modules: Modules, rule: Rule, *, spared: tuple[str, ...] = ()) -> list[str]:
-    """Where a rule is broken, as `file:line what`. A spared path is a file or, with a slash at its end, a folder."""
+def broken(modules: Modules, rule: Rule, *, excepted: tuple[str, ...] = ()) -> list[str]:
+    """Where a rule is broken, as `file:line message`; an excepted path is a file or, ending in a slash, a folder."""
     return [
         f"{path.as_posix()}:{line} {what}"
         for path, tree in modules.items()
-        if not any(path.as_posix() == one or (one.endswith("/") and path.as_posix().startswith(one)) for one in spared)
+        if not any(
+            path.as_posix() == one or (one.endswith("/") and path.as_posix().startswith(one)) for one in excepted
+        )
         for line, what in rule(tree)
     ]
 
@@ -232,21 +233,21 @@ def test_files_are_short(root: Path, modules: Modules) -> None:
 
 
 @each_row(
-    "rule, spared",
+    "rule, excepted",
     [
         pytest.param(long_functions, (), id="functions fit on a screen"),
         pytest.param(wide_signatures, (), id="signatures are narrow"),
         pytest.param(global_statements, (), id="no global statement"),
         pytest.param(unowned_tasks, TASK_OWNERS, id="every task has an owner"),
-        pytest.param(bare_gathers, TESTERS, id="no cancellation is lost"),
+        pytest.param(bare_gathers, TEST_KITS, id="no cancellation is lost"),
         pytest.param(swallowed_failures, (), id="no failure is swallowed"),
-        pytest.param(discarded_values, (), id="an empty object is not replaced by a default"),
+        pytest.param(or_defaults, (), id="an empty object is not replaced by a default"),
         pytest.param(prints, PRINTERS, id="only the command line prints"),
     ],
 )
-def test_the_package_keeps_the_rule(modules: Modules, rule: Rule, spared: tuple[str, ...]) -> None:
-    """No module breaks the rule; where one may, the file or folder is named above."""
-    found = broken(modules, rule, spared=spared)
+def test_the_package_follows_the_rule(modules: Modules, rule: Rule, excepted: tuple[str, ...]) -> None:
+    """No module breaks the rule, besides the files and folders that are excepted above."""
+    found = broken(modules, rule, excepted=excepted)
     assert not found, "\n".join(found)
 
 
@@ -267,11 +268,11 @@ def test_the_package_keeps_the_rule(modules: Modules, rule: Rule, spared: tuple[
         (swallowed_failures, "try: f()\nexcept: ..."),
         (swallowed_failures, "try: f()\nexcept asyncio.CancelledError: 'never mind'"),
         (swallowed_failures, "with contextlib.suppress(Exception): f()"),
-        (discarded_values, "def f(inboxes: Inboxes | None):\n  self.inboxes = inboxes or Inboxes()"),
-        (discarded_values, "def f(*, given: Mapping[str, int] | None):\n  return use(given or DEFAULTS)"),
-        (discarded_values, "def f(given):\n  def g(): return given\n  return given or g()"),
-        (discarded_values, "def f(self):\n  return self.found or kinds.Directory()"),
-        (discarded_values, "async def f(given: Annotated[list[str], Parameter()]):\n  x = [given or DEFAULTS]"),
+        (or_defaults, "def f(inboxes: Inboxes | None):\n  self.inboxes = inboxes or Inboxes()"),
+        (or_defaults, "def f(*, given: Mapping[str, int] | None):\n  return use(given or DEFAULTS)"),
+        (or_defaults, "def f(given):\n  def g(): return given\n  return given or g()"),
+        (or_defaults, "def f(self):\n  return self.found or kinds.Directory()"),
+        (or_defaults, "async def f(given: Annotated[list[str], Parameter()]):\n  x = [given or DEFAULTS]"),
         (prints, "def f(): print('hello')"),
     ],
 )
@@ -290,29 +291,29 @@ def test_a_broken_rule_is_found(rule: Rule, source: str) -> None:
         (bare_gathers, "async def f(io):\n  await asyncio.gather(g(), return_exceptions=True)\n  await io.gather(g())"),
         (swallowed_failures, "try: f()\nexcept ValueError: pass"),
         (swallowed_failures, "try: f()\nexcept Exception as error: log(error)"),
-        (discarded_values, "def f(inboxes: Inboxes | None):\n  x = Inboxes() if inboxes is None else inboxes"),
-        (discarded_values, "def f(name: str, limit: int | None):\n  return name or DEFAULT, limit or 3"),
-        (discarded_values, "def f(given: Mapping[str, int] | None):\n  return {**BASE, **(given or {})}"),
-        (discarded_values, "def f(a: list[int], b: list[int]):\n  if a or b: return bool(a or b)"),
-        (discarded_values, "def f(a: list[int], b):\n  return [x for x in a if x or not (b or a)]"),
+        (or_defaults, "def f(inboxes: Inboxes | None):\n  x = Inboxes() if inboxes is None else inboxes"),
+        (or_defaults, "def f(name: str, limit: int | None):\n  return name or DEFAULT, limit or 3"),
+        (or_defaults, "def f(given: Mapping[str, int] | None):\n  return {**BASE, **(given or {})}"),
+        (or_defaults, "def f(a: list[int], b: list[int]):\n  if a or b: return bool(a or b)"),
+        (or_defaults, "def f(a: list[int], b):\n  return [x for x in a if x or not (b or a)]"),
         (prints, "def f(console): console.print('hello')"),
     ],
 )
-def test_what_keeps_the_rule_is_left_alone(rule: Rule, source: str) -> None:
-    """Each rule passes what is just inside it."""
+def test_code_within_the_rule_is_allowed(rule: Rule, source: str) -> None:
+    """Each rule passes code that is just within it."""
     assert not list(rule(ast.parse(source)))
 
 
-def test_a_spared_file_is_spared_alone() -> None:
-    """An exemption holds for the file or folder it names and for nothing whose name merely begins like it."""
+def test_an_exception_covers_only_its_own_path() -> None:
+    """An exception holds for the file or folder it names and for nothing whose name merely begins like it."""
     task = ast.parse("asyncio.create_task(f())")
-    spared = ("harborage/concurrency.py", "harborage/runtime/engines/")
-    assert not broken({Path("harborage/concurrency.py"): task}, unowned_tasks, spared=spared)
-    assert not broken({Path("harborage/runtime/engines/embedded.py"): task}, unowned_tasks, spared=spared)
-    assert broken({Path("harborage/runtime/engines_of_war.py"): task}, unowned_tasks, spared=spared)
+    excepted = ("harborage/concurrency.py", "harborage/runtime/engines/")
+    assert not broken({Path("harborage/concurrency.py"): task}, unowned_tasks, excepted=excepted)
+    assert not broken({Path("harborage/runtime/engines/embedded.py"): task}, unowned_tasks, excepted=excepted)
+    assert broken({Path("harborage/runtime/engines_of_war.py"): task}, unowned_tasks, excepted=excepted)
 
 
-# Rooms that neither import nor name one another; what is caught is caught by its own room's name.
+# Each is defined in several packages that do not import one another, and is caught by the name of its own package.
 SHARED_ERROR_NAMES = {
     "AdminScopeRequiredError",
     "IdempotencyConflictError",
@@ -327,8 +328,8 @@ SHARED_ERROR_NAMES = {
 }
 
 
-def test_an_errors_name_is_its_own(modules: Mapping[Path, ast.Module]) -> None:
-    """Who reads it in a log knows which one it is; no name is added to those that still stand for two."""
+def test_the_name_of_an_error_is_unique(modules: Mapping[Path, ast.Module]) -> None:
+    """A reader of a log knows which error it is; the names that are still defined twice are listed above."""
     names = Counter(
         node.name
         for tree in modules.values()

@@ -1,7 +1,8 @@
-"""Imports only go down the house, sideways only through named doors, and only the workshop names a driver.
+"""Imports only go down the layers, within a layer only where an exception is listed, and only `app` names a driver.
 
-The tables below are the plan of the house. Imports are read from the syntax tree wherever they stand: at the top, in
-a function, under TYPE_CHECKING, or as the text of a lazy target (`"harborage.room.module:attribute"`).
+The tables below say which package belongs to which layer and list the exceptions. A package is a folder or a module
+directly below `harborage`. Imports are read from the syntax tree wherever they are written: at the top, in a function,
+under TYPE_CHECKING, or as the text of a lazy target (`"harborage.package.module:attribute"`).
 """
 
 from __future__ import annotations
@@ -18,30 +19,30 @@ from tests.kit.tables import each_row
 
 Modules = Mapping[Path, ast.Module]
 
-HOUSE: dict[str, frozenset[str]] = {
-    "words": frozenset(
+LAYERS: dict[str, frozenset[str]] = {
+    "base": frozenset(
         {"callables", "identity", "errors", "exports", "ids", "clock", "concurrency", "crashes", "codec", "drivers"}
     ),
     "record": frozenset({"events", "state", "store", "artifacts"}),
-    "hands": frozenset({"llm", "tools", "tasks", "memory", "skills", "sessions", "governance", "telemetry"}),
-    "mind": frozenset({"planner"}),
-    "heart": frozenset({"runtime"}),
-    "desk": frozenset({"protocol", "server", "client"}),
-    "workshop": frozenset({"app", "config", "sync"}),
+    "capabilities": frozenset({"llm", "tools", "tasks", "memory", "skills", "sessions", "governance", "telemetry"}),
+    "planner": frozenset({"planner"}),
+    "runtime": frozenset({"runtime"}),
+    "edge": frozenset({"protocol", "server", "client"}),
+    "app": frozenset({"app", "config", "sync"}),
     "front": frozenset({"cli", "console", "testing"}),
-    "": frozenset({"", "__main__"}),  # the package itself: names everything, imported by nobody inside
+    "": frozenset({"", "__main__"}),  # `harborage` itself: may import every package, and no package imports it
 }
-LAYER = {room: level for level, rooms in enumerate(HOUSE.values()) for room in rooms}
-WORKSHOP = LAYER["app"]
+LEVEL = {package: level for level, packages in enumerate(LAYERS.values()) for package in packages}
+APP = LEVEL["app"]
 
-# Rooms of one layer that may import each other: (importer, imported). Hands have no such door yet; a new line here is
-# a decision about the house, not a way past the test.
-DOORS = frozenset(
+# The allowed imports between packages of one layer: (importer, imported). Capabilities have none; a new line here is a
+# decision about the design, not a way around the test.
+SAME_LAYER = frozenset(
     {
         ("callables", "errors"),
         ("codec", "errors"),
         ("events", "store"),  # a bus keeps its events in the store of record, which knows them as bytes
-        ("state", "artifacts"),  # and artifacts, where it is no file beside which they could lie
+        ("state", "artifacts"),  # and artifacts, where the storage is no file beside which they could lie
         ("store", "state"),  # what a database refuses, and how its tables are brought to this version
         ("state", "store"),  # a storage has a store of record, over the same file or pool as its other stores
         ("concurrency", "clock"),
@@ -55,9 +56,9 @@ DOORS = frozenset(
     }
 )
 
-# What implements a port, by module. Outside their own room only the workshop and the front may import these names, or
-# import such a module whole; everybody else is handed an object. Configuration reaches them as text, through the driver
-# table of their room.
+# What implements a port, by module. Outside their own package only `app` and the layers above it may import these names
+# or the whole module; other code receives an object. Configuration names them as text, in the driver table of their
+# package.
 DRIVERS: Mapping[str, frozenset[str]] = {
     "harborage.artifacts.files": frozenset({"FileArtifactStore", "make"}),
     "harborage.artifacts.memory": frozenset({"MemoryArtifactStore", "make"}),
@@ -93,39 +94,38 @@ DRIVERS: Mapping[str, frozenset[str]] = {
     "harborage.store.sqlite": frozenset({"Database", "SQLiteStore"}),
 }
 
-# Where a room puts drivers together with those of a neighbour behind a door: (who does so, whose driver).
-_OVER_A_POOL = ("asking", "audit", "claiming", "lane", "reading", "store", "telling", "workers", "writing")
-PUT_TOGETHER = frozenset(
+# Which packages and modules may import the drivers of another package all the same: (importer, module of the driver).
+DRIVER_IMPORTS = frozenset(
     {
-        # A storage puts the store of record beside the others, and its file and threads serve those, too.
-        *((f"harborage.state.{one}", f"harborage.store.{one}") for one in ("postgres", "sqlite")),
-        ("harborage.state.memory_storage", "harborage.store.memory"),
-        # A loop that is embedded without a storage keeps its pauses and its tasks in memory.
-        ("harborage.runtime.pauses.coordinator", "harborage.store.memory"),
-        ("harborage.runtime.assembly", "harborage.store.memory"),
-        ("harborage.tasks.registry", "harborage.store.memory"),
-        *(
-            ("harborage.state.sqlite.records", f"harborage.store.sqlite.{part}")
-            for part in ("connection", "database", "transactions")
-        ),
-        # And so do the pool of connections, and what it knows of the driver.
-        *(
-            (f"harborage.store.postgres.{one}", f"harborage.state.postgres.{part}")
-            for one in (*_OVER_A_POOL, "documents")
-            for part in ("database", "driver", "faults", "notices", "rows")
-        ),
+        # A storage opens the store of record with its other stores, which share its file and threads …
         ("harborage.state.memory_storage", "harborage.artifacts.memory"),
+        ("harborage.state.memory_storage", "harborage.store.memory"),
+        ("harborage.state.postgres", "harborage.store.postgres"),
+        ("harborage.state.sqlite", "harborage.store.sqlite"),
+        *(
+            ("harborage.state.sqlite.records", f"harborage.store.sqlite.{module}")
+            for module in ("connection", "database", "transactions")
+        ),
+        # … or, on Postgres, its pool of connections and the helpers for the driver.
+        *(
+            ("harborage.store.postgres", f"harborage.state.postgres.{module}")
+            for module in ("database", "driver", "faults", "notices", "rows")
+        ),
+        # A loop that is embedded without a storage keeps its pauses and its tasks in memory.
+        ("harborage.runtime.assembly", "harborage.store.memory"),
+        ("harborage.runtime.pauses.coordinator", "harborage.store.memory"),
+        ("harborage.tasks.registry", "harborage.store.memory"),
     }
 )
 
-# Well under the 177 that stood here when this was written, far above what a walk of the wrong folder finds.
-FEWEST_MODULES = 150
+# Far below the number of modules there are, far above what a walk of the wrong folder finds.
+MIN_MODULES = 150
 
 LAZY_TARGET = re.compile(r"(harborage(?:\.\w+)+):(\w+)")
 
 
 class Import(NamedTuple):
-    """One import: who asks, for which module, and for which name of it ('' for the module itself)."""
+    """One import: the importing module, the imported module, and the name taken from it ('' for the module itself)."""
 
     importer: str
     module: str
@@ -133,8 +133,8 @@ class Import(NamedTuple):
     line: int
 
     def __str__(self) -> str:
-        wanted = f"{self.name} from {self.module}" if self.name else self.module
-        return f"{self.importer}:{self.line} imports {wanted}"
+        imported = f"{self.name} from {self.module}" if self.name else self.module
+        return f"{self.importer}:{self.line} imports {imported}"
 
 
 def module_name(path: Path) -> str:
@@ -143,25 +143,25 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def room_of(module: str) -> str:
-    """The room a module of the package lives in; '' for the package itself."""
+def package_of(module: str) -> str:
+    """The package below `harborage` that a module belongs to; '' for `harborage` itself."""
     return module.removeprefix("harborage").removeprefix(".").partition(".")[0]
 
 
 def imports_of(path: Path, tree: ast.Module) -> Iterator[Import]:
-    """Every import of the package by itself in one module, at any depth, lazy targets included."""
+    """Every import of `harborage` in one of its modules, at any depth, lazy targets included."""
     importer = module_name(path)
     for node in ast.walk(tree):
-        for module, name in wanted_by(node, path):
+        for module, name in imported_by(node, path):
             if module == "harborage" and name == "__version__":
-                continue  # a constant, known before any room is
-            if module == "harborage" and name in LAYER:
+                continue  # a constant that is defined before any package is imported
+            if module == "harborage" and name in LEVEL:
                 module, name = f"harborage.{name}", ""
             if module.partition(".")[0] == "harborage":
                 yield Import(importer, module, name, getattr(node, "lineno", 0))
 
 
-def wanted_by(node: ast.AST, path: Path) -> Iterator[tuple[str, str]]:
+def imported_by(node: ast.AST, path: Path) -> Iterator[tuple[str, str]]:
     """The (module, name) pairs that one node of a module's syntax tree imports."""
     match node:
         case ast.Import(names=names):
@@ -178,89 +178,100 @@ def wanted_by(node: ast.AST, path: Path) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def imports(modules: Modules) -> tuple[Import, ...]:
-    """Every import of the package by itself."""
+    """Every import of `harborage` in its own modules."""
     return tuple(found for path, tree in modules.items() for found in imports_of(path, tree))
 
 
-def climbs(found: Import) -> bool:
-    """Whether an import goes up, or sideways where there is no door."""
-    here, there = room_of(found.importer), room_of(found.module)
+def is_forbidden(found: Import) -> bool:
+    """Whether an import goes up, or stays within a layer without being listed in `SAME_LAYER`."""
+    here, there = package_of(found.importer), package_of(found.module)
     if here == there or here == "":
         return False
-    return LAYER[there] > LAYER[here] or (LAYER[there] == LAYER[here] and (here, there) not in DOORS)
+    return LEVEL[there] > LEVEL[here] or (LEVEL[there] == LEVEL[here] and (here, there) not in SAME_LAYER)
 
 
 def parsed(path: str, source: str) -> list[Import]:
-    """The imports of a module that a test writes down itself."""
+    """The imports of a module whose source a test gives."""
     return list(imports_of(Path(path), ast.parse(source)))
 
 
-def test_the_walk_sees_the_house(modules: Modules) -> None:
-    """The tests below read the whole package, not an empty or a moved folder."""
-    assert len(modules) >= FEWEST_MODULES
+def test_the_walk_finds_the_whole_package(modules: Modules) -> None:
+    """The tests below read every module, not an empty or a moved folder."""
+    assert len(modules) >= MIN_MODULES
     assert Path("harborage/identity.py") in modules
 
 
-def test_every_room_stands_in_the_plan(modules: Modules) -> None:
-    """A new top-level file or folder of the package is given a layer before it is used."""
-    rooms = {room_of(module_name(path)) for path in modules}
-    assert rooms <= LAYER.keys(), f"give these a layer in LAYERS: {sorted(rooms - LAYER.keys())}"
+def test_every_package_has_a_layer(modules: Modules) -> None:
+    """A new top-level file or folder is given a layer before it is used."""
+    packages = {package_of(module_name(path)) for path in modules}
+    assert packages <= LEVEL.keys(), f"give these a layer in LAYERS: {sorted(packages - LEVEL.keys())}"
 
 
-def test_every_import_finds_a_room(imports: Sequence[Import]) -> None:
-    """Nothing imports a room that the plan does not know."""
-    strange = [str(found) for found in imports if room_of(found.module) not in LAYER]
-    assert not strange
+def test_every_imported_package_has_a_layer(imports: Sequence[Import]) -> None:
+    """No module imports a package that `LAYERS` does not name."""
+    unknown = [str(found) for found in imports if package_of(found.module) not in LEVEL]
+    assert not unknown
 
 
 def test_imports_only_go_down(imports: Sequence[Import]) -> None:
-    """A module imports its own room, rooms of lower layers, and rooms behind a named door."""
-    known = [found for found in imports if room_of(found.module) in LAYER]
-    climbing = [str(found) for found in known if climbs(found)]
-    assert not climbing, "\n".join(climbing)
+    """A module imports its own package, packages of lower layers, and those that `SAME_LAYER` allows it."""
+    known = [found for found in imports if package_of(found.module) in LEVEL]
+    forbidden = [str(found) for found in known if is_forbidden(found)]
+    assert not forbidden, "\n".join(forbidden)
 
 
-def test_every_door_is_used(modules: Modules, imports: Sequence[Import]) -> None:
-    """A door between two rooms that both exist is used by the room it was cut for; a useless one is closed."""
-    rooms = {room_of(module_name(path)) for path in modules}
-    used = {(room_of(found.importer), room_of(found.module)) for found in imports}
-    assert {door for door in DOORS if set(door) <= rooms} <= used
+def test_every_allowed_import_within_a_layer_is_used(modules: Modules, imports: Sequence[Import]) -> None:
+    """An exception between two packages that both exist is used by its importer; one that is not is removed."""
+    packages = {package_of(module_name(path)) for path in modules}
+    used = {(package_of(found.importer), package_of(found.module)) for found in imports}
+    assert {pair for pair in SAME_LAYER if set(pair) <= packages} <= used
 
 
 @pytest.mark.parametrize("folder", ["src/harborage/planner", "tests/planner"])
-def test_the_mind_never_knows_the_heart(root: Path, folder: str) -> None:
-    """No planner and no test of one imports the runtime, so every built-in planner can be written by a third party."""
+def test_no_planner_imports_the_runtime(root: Path, folder: str) -> None:
+    """Neither `planner` nor its tests import the runtime, so a third party can write every built-in planner."""
     files = sorted((root / folder).rglob("*.py"))
     assert files, f"{folder} is empty: the walk is broken"
     found = [one for file in files for one in imports_of(file, ast.parse(file.read_text("utf-8")))]
-    assert not [str(one) for one in found if room_of(one.module) in {"runtime", "", "app", "cli"}]
+    assert not [str(one) for one in found if package_of(one.module) in {"runtime", "", "app", "cli"}]
 
 
 def names_a_driver(found: Import) -> bool:
-    """Whether a module below the workshop imports another room's driver, from its module or through the room's door."""
-    here, there = room_of(found.importer), room_of(found.module)
-    if here == there or LAYER[here] >= WORKSHOP or (found.importer, found.module) in PUT_TOGETHER:
+    """Whether a module below `app` imports another package's driver, from its module or from the package."""
+    here, there = package_of(found.importer), package_of(found.module)
+    if here == there or LEVEL[here] >= APP or any(is_excepted(found, *allowed) for allowed in DRIVER_IMPORTS):
         return False
-    return any(reaches(found, module, names) for module, names in DRIVERS.items() if room_of(module) == there)
+    return any(loads_driver(found, module, names) for module, names in DRIVERS.items() if package_of(module) == there)
 
 
-def reaches(found: Import, module: str, names: frozenset[str]) -> bool:
-    """Whether an import gets hold of the driver `module`, which defines `names`."""
+def is_excepted(found: Import, importer: str, module: str) -> bool:
+    """Whether an import is of the driver `module`, by `importer` or a module in it."""
+    return found.module == module and f"{found.importer}.".startswith(f"{importer}.")
+
+
+def loads_driver(found: Import, module: str, names: frozenset[str]) -> bool:
+    """Whether an import loads the driver `module`, which defines `names`."""
     if found.module == module:
         return found.name in names or not found.name
-    through_the_door = found.module == f"harborage.{room_of(module)}" and found.name in names
-    return through_the_door or f"{found.module}.{found.name}" == module or found.module.startswith(f"{module}.")
+    from_package = found.module == f"harborage.{package_of(module)}" and found.name in names
+    return from_package or f"{found.module}.{found.name}" == module or found.module.startswith(f"{module}.")
 
 
-def test_only_the_workshop_names_a_driver(imports: Sequence[Import]) -> None:
-    """Runtime, planners and hands are handed stores and buses; which ones is decided at assembly."""
+def test_only_app_and_above_name_a_driver(imports: Sequence[Import]) -> None:
+    """Capabilities, planners and the runtime receive their stores, buses and clients; `app` decides which ones."""
     named = [str(found) for found in imports if names_a_driver(found)]
     assert not named, "\n".join(named)
 
 
+def test_every_allowed_import_of_a_driver_is_used(imports: Sequence[Import]) -> None:
+    """An exception that no module needs any more is removed."""
+    unused = [allowed for allowed in DRIVER_IMPORTS if not any(is_excepted(found, *allowed) for found in imports)]
+    assert not unused, f"remove from DRIVER_IMPORTS: {unused}"
+
+
 def test_every_driver_is_listed(modules: Modules) -> None:
-    """Whatever a room's driver table can name, as the text of a lazy target, stands in the table above."""
-    sources = {path: tree for path, tree in modules.items() if LAYER[room_of(module_name(path))] < WORKSHOP}
+    """Each lazy target of a package's driver table is listed in `DRIVERS`."""
+    sources = {path: tree for path, tree in modules.items() if LEVEL[package_of(module_name(path))] < APP}
     targets = {
         (target[1], target[2])
         for tree in sources.values()
@@ -272,12 +283,12 @@ def test_every_driver_is_listed(modules: Modules) -> None:
 
 
 def test_every_listed_driver_exists(modules: Modules) -> None:
-    """The table of drivers names no module that is gone."""
+    """`DRIVERS` names no module that was removed."""
     assert DRIVERS.keys() <= {module_name(path) for path in modules}
 
 
 def test_every_folder_is_a_package(modules: Modules) -> None:
-    """Each folder of the package has an `__init__.py` that says what the folder is for."""
+    """Each folder below `harborage` has an `__init__.py` that says what the folder is for."""
     bare = {path.parent for path in modules} - {path.parent for path in modules if path.name == "__init__.py"}
     assert not bare
     assert not [path for path, tree in modules.items() if tree.body and not ast.get_docstring(tree)]
@@ -297,9 +308,9 @@ def test_every_folder_is_a_package(modules: Modules) -> None:
         ("harborage/clock.py", "import harborage.concurrency"),
     ],
 )
-def test_an_import_that_climbs_is_found(path: str, source: str) -> None:
+def test_an_import_that_goes_up_is_found(path: str, source: str) -> None:
     """Every way of writing an import is seen: absolute, relative, in a function, for types only, as a lazy target."""
-    assert [found for found in parsed(path, source) if climbs(found)]
+    assert [found for found in parsed(path, source) if is_forbidden(found)]
 
 
 @each_row(
@@ -314,9 +325,9 @@ def test_an_import_that_climbs_is_found(path: str, source: str) -> None:
         ("harborage/__init__.py", "from harborage.runtime.host import Runtime"),
     ],
 )
-def test_an_import_that_goes_down_is_free(path: str, source: str) -> None:
-    """Own room, lower layers, named doors and the package's version may be imported."""
-    assert not [found for found in parsed(path, source) if climbs(found)]
+def test_an_import_that_goes_down_is_allowed(path: str, source: str) -> None:
+    """A module may import its own package, lower layers, listed exceptions and the version of `harborage`."""
+    assert not [found for found in parsed(path, source) if is_forbidden(found)]
 
 
 @each_row(
@@ -332,7 +343,7 @@ def test_an_import_that_goes_down_is_free(path: str, source: str) -> None:
     ],
 )
 def test_a_driver_that_is_named_is_found(source: str) -> None:
-    """A driver is seen behind its module, behind its room's door and behind a lazy target; the workshop may name it."""
+    """A driver is found in an import of its module, of its package and in a lazy target; `app` may name it."""
     (found,) = parsed("harborage/runtime/host.py", source)
     assert names_a_driver(found)
     (found,) = parsed("harborage/app/build.py", source)
@@ -347,21 +358,21 @@ def test_a_driver_that_is_named_is_found(source: str) -> None:
         "import harborage.state",
     ],
 )
-def test_a_port_is_free(source: str) -> None:
-    """A protocol may be imported, even from the module that also holds its driver."""
+def test_a_port_may_be_imported(source: str) -> None:
+    """A protocol is no driver, also where it is imported from the package that offers its driver."""
     found = parsed("harborage/runtime/host.py", source)
     assert found
     assert not [one for one in found if names_a_driver(one)]
 
 
-def test_contributors_are_told_of_the_layers_that_are_there(root: Path) -> None:
-    """In their order, and of none whose rooms are still to be built."""
-    package = root / "src" / "harborage"
+def test_the_contributors_guide_lists_the_layers_that_exist(root: Path) -> None:
+    """In their order, and without those whose packages are still to be built."""
+    source = root / "src" / "harborage"
     built = [
-        name
-        for name, rooms in HOUSE.items()
-        if name and any((package / room).is_dir() or (package / f"{room}.py").is_file() for room in rooms)
+        layer
+        for layer, packages in LAYERS.items()
+        if layer and any((source / one).is_dir() or (source / f"{one}.py").is_file() for one in packages)
     ]
-    told = re.search(r"holds the plan of the house: ([^.]*)\.", (root / "CONTRIBUTING.md").read_text("utf-8"))
-    assert told is not None
-    assert [one.strip() for one in told[1].split(",")] == built
+    listed = re.search(r"holds the table of layers: ([^.]*)\.", (root / "CONTRIBUTING.md").read_text("utf-8"))
+    assert listed is not None
+    assert [one.strip() for one in listed[1].split(",")] == built
