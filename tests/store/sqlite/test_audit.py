@@ -21,7 +21,7 @@ from tests.kit.audited import DAMAGE, JUDGES, fill, found
 def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How much a slice looks at: next to nothing, or all there is."""
     if request.param == "slice by slice":
-        monkeypatch.setattr("harborage.store.sqlite.audit.SIZES", dict.fromkeys(Part, 2))
+        monkeypatch.setattr("harborage.store.sql.audit.SIZES", dict.fromkeys(Part, 2))
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def test_what_is_damaged_is_found_and_nothing_else(kept: Path, tmp_path: P
 
 async def test_workers_go_on_beside_a_check(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process commits between two slices: it waits for nothing, none of it is damage, and the check ends."""
-    monkeypatch.setattr("harborage.store.sqlite.audit.SIZES", dict.fromkeys(Part, 2))
+    monkeypatch.setattr("harborage.store.sql.audit.SIZES", dict.fromkeys(Part, 2))
     store, worker = await SQLiteStore.open(kept), await SQLiteStore.open(kept)
     await worker.join("two")
     lease = await start(worker, "beside", worker="two")
@@ -80,7 +80,7 @@ async def test_workers_go_on_beside_a_check(kept: Path, monkeypatch: pytest.Monk
 
 async def test_the_progress_of_each_part_is_told(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts are told in their order, each up to the whole of it."""
-    monkeypatch.setattr("harborage.store.sqlite.audit.SIZES", dict.fromkeys(Part, 2))
+    monkeypatch.setattr("harborage.store.sql.audit.SIZES", dict.fromkeys(Part, 2))
     heard: list[tuple[str, float]] = []
     store = await SQLiteStore.open(kept)
     assert [one async for one in check_everything(store, JUDGES, on_progress=lambda *told: heard.append(told))] == []

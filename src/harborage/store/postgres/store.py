@@ -17,7 +17,7 @@ from harborage.store.commit import Commit, Committed, check_commit, subject_of
 from harborage.store.errors import RowNotFoundError, StoreClosedError
 from harborage.store.port import MAX_ATTEMPTS, Claimed, SessionChange
 from harborage.store.postgres.asking import SQL, fetch, fetchval
-from harborage.store.postgres.audit import Audit
+from harborage.store.postgres.audit import PostgresAudit
 from harborage.store.postgres.claiming import Claiming
 from harborage.store.postgres.lane import Lane
 from harborage.store.postgres.reading import Reading
@@ -63,7 +63,7 @@ class PostgresStore:
         self._notices = Notices(database)
         self._telling = Telling(database, self._notices)
         self._reading = Reading(database)
-        self._audit = Audit(database)
+        self._audit = PostgresAudit(database)
         self._lanes = (Lane(database), Lane(database))
         commits, claims = self._lanes
         self._writing = Writing(database, commits, self._telling.tell, clock=clock)

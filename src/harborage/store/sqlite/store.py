@@ -15,7 +15,7 @@ from harborage.store.commit import Commit, Committed, check_commit, is_news, sub
 from harborage.store.errors import StoreClosedError, WorkerKnownError
 from harborage.store.port import MAX_ATTEMPTS, Claimed, SessionChange
 from harborage.store.queries import EventQuery, GroupQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
-from harborage.store.sqlite.audit import Audit
+from harborage.store.sqlite.audit import SQLiteAudit
 from harborage.store.sqlite.connection import statements
 from harborage.store.sqlite.database import Database
 from harborage.store.sqlite.reading import Reading
@@ -57,7 +57,7 @@ class SQLiteStore:
         self._reading = Reading(self._sql)
         self._sessions = Sessions(self._sql, self._reading)
         self._writing = Writing(self._sql, self._reading)
-        self._audit = Audit(self._reading)
+        self._audit = SQLiteAudit(self._reading)
         self._workers = Workers(database, self._sql, clock, lease)
         self._joined: set[str] = set()
         self._is_closed = False
