@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from harborage.store.rows import LIVE as LIVE
     from harborage.store.rows import ControlRow as ControlRow
     from harborage.store.rows import EventRow as EventRow
+    from harborage.store.rows import GroupLeft as GroupLeft
     from harborage.store.rows import GroupRow as GroupRow
     from harborage.store.rows import GroupStatus as GroupStatus
     from harborage.store.rows import Lease as Lease
@@ -66,8 +67,8 @@ else:
             "harborage.store.port": "Claimed Queue Records SessionChange Sessions Store Upkeep Views",
             "harborage.store.queries": "EventQuery GroupQuery Orphan Page PauseQuery RunCounts RunQuery SessionQuery",
             "harborage.store.rows": (
-                "EVENT_STEP LIVE ControlRow EventRow GroupRow GroupStatus Lease PatchRow PauseRow PauseStatus RunRow "
-                "SessionRow Status"
+                "EVENT_STEP LIVE ControlRow EventRow GroupLeft GroupRow GroupStatus Lease PatchRow PauseRow "
+                "PauseStatus RunRow SessionRow Status"
             ),
         },
     )

@@ -14,7 +14,7 @@ import msgspec
 
 from harborage.identity import Identity, missing_parts
 from harborage.store.errors import CommitInvalidError
-from harborage.store.rows import GroupStatus, Lease, PauseStatus, Status
+from harborage.store.rows import GroupLeft, GroupStatus, Lease, PauseStatus, Status
 
 ABOUT: Final = 200
 """How many characters of a goal or a description a row keeps for lists."""
@@ -122,7 +122,8 @@ class NewGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class ChangeGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A group's next status, true only while it is in one of the `expected`; with `is_empty` only once no member is
-    live. `outcome` is how its members stood, for a group that ends before they have."""
+    live but those that this commit ends, with `members` only while so many have joined, with `owner` only if it is
+    that run's. `outcome` is how its members stood, for a group that ends before they have."""
 
     group_id: str
     who: Identity
@@ -130,6 +131,8 @@ class ChangeGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     status: GroupStatus
     reason: str = ""
     is_empty: bool = False
+    members: int = 0
+    owner: str = ""
     outcome: bytes = b""
 
 
@@ -236,6 +239,7 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 
     `first` is the sequence number of its first event, `place` the place of that event in its session; 0 without events.
     `sent` says of each control, `opened` of each pause, whether it is new. `taken` are the leases that `take` brought.
+    `left` are the groups of the members that it has ended: first those of its moves, then that of the guarded run.
     `is_again` says that the very same commit was applied before, so that nothing was written this time.
     """
 
@@ -244,6 +248,7 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     sent: tuple[bool, ...] = ()
     opened: tuple[bool, ...] = ()
     taken: tuple[Lease, ...] = ()
+    left: tuple[GroupLeft, ...] = ()
     is_again: bool = False
 
 
@@ -282,6 +287,15 @@ def is_news(commit: Commit) -> bool:
         or any(not start.worker for start in commit.starts)
         or (change is not None and (change.release or (change.status is not None and change.status.is_final)))
     )
+
+
+def ending(commit: Commit) -> set[str]:
+    """The runs that a commit ends, as far as they have not ended before."""
+    ended = {move.run_id for move in commit.moves if move.status is not None and move.status.is_final}
+    change = commit.change
+    if commit.guard is not None and change is not None and change.status is not None and change.status.is_final:
+        ended.add(commit.guard.lease.run_id)
+    return ended
 
 
 def subject_of(commit: Commit) -> str:

@@ -172,6 +172,18 @@ class GroupRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outcome: bytes = b""
 
 
+class GroupLeft(NamedTuple):
+    """A group that a member has left by its end, as it stands then; the fields are those of its row."""
+
+    run_id: str
+    group_id: str
+    status: GroupStatus
+    members: int
+    open_members: int
+    fails_fast: bool
+    retains_turn: bool
+
+
 class PauseRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that waits for an answer. `data` is the question; `answer` and who gave it are there once settled.
 

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harborage.store.commit import Change, ChangeGroup, Commit, DecidePatch, Guard, Move, NewGroup, NewRun, SendControl
+from harborage.store.commit import (
+    Change,
+    ChangeGroup,
+    Commit,
+    DecidePatch,
+    Guard,
+    Move,
+    NewGroup,
+    NewRun,
+    SendControl,
+    ending,
+)
 from harborage.store.errors import (
     ControlsLeftError,
     GroupClosedError,
@@ -64,7 +75,7 @@ def check(tables: Tables, commit: Commit) -> bool:
         _check_move(tables, move)
     for group in commit.groups:
         if isinstance(group, ChangeGroup):
-            _check_group(tables, group)
+            _check_group(tables, group, commit)
     for patch in commit.patches:
         _check_patch(tables, patch)
     for settle in commit.settles:
@@ -109,14 +120,24 @@ def _check_start(tables: Tables, start: NewRun, commit: Commit) -> None:
             raise GroupClosedError(start.group, group.status)
 
 
-def _check_group(tables: Tables, change: ChangeGroup) -> None:
+def _check_group(tables: Tables, change: ChangeGroup, commit: Commit) -> None:
     group = tables.groups.get(change.who, change.group_id)
     if group is None:
         raise RowNotFoundError(f"no group {change.group_id} in this session")
     if group.status not in change.expected:
         raise StatusConflictError(f"group {change.group_id}", group.status, change.expected)
-    if change.is_empty and group.open_members:
-        raise StatusConflictError(f"group {change.group_id}", f"busy ({group.open_members} live)", ("empty",))
+    live = group.open_members
+    if change.is_empty and live and live > _ending(tables, change, commit):
+        raise StatusConflictError(f"group {change.group_id}", f"busy ({live} live)", ("empty",))
+    if (change.members and change.members != group.members) or (change.owner and change.owner != group.owner):
+        found = f"owned by {group.owner}, with {group.members} members"
+        raise StatusConflictError(f"group {change.group_id}", found, ("as expected",))
+
+
+def _ending(tables: Tables, change: ChangeGroup, commit: Commit) -> int:
+    """How many members of the group the commit itself ends."""
+    ended = (tables.run(run_id).row for run_id in ending(commit))
+    return sum(row.who == change.who and row.group == change.group_id and not row.status.is_final for row in ended)
 
 
 def _check_patch(tables: Tables, patch: DecidePatch) -> None:

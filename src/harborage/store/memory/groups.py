@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from harborage.identity import Identity
-from harborage.store.rows import GroupRow, GroupStatus
+from harborage.store.rows import GroupLeft, GroupRow, GroupStatus
 
 if TYPE_CHECKING:
     from harborage.store.commit import ChangeGroup, NewGroup
@@ -98,10 +98,13 @@ class Groups:
         self._rows[key] = replace(row, members=row.members + 1, open_members=row.open_members + 1)
         self._members.setdefault(key, {})[run_id] = None
 
-    def leave(self, who: Identity, group_id: str) -> None:
-        """Count a member out that has ended."""
-        if (row := self._rows.get((who, group_id))) is not None:
-            self._rows[who, group_id] = replace(row, open_members=row.open_members - 1)
+    def leave(self, who: Identity, group_id: str, run_id: str) -> GroupLeft | None:
+        """Count a member out that has ended; the group as it is then."""
+        if (row := self._rows.get((who, group_id))) is None:
+            return None
+        live = row.open_members - 1
+        self._rows[who, group_id] = replace(row, open_members=live)
+        return GroupLeft(run_id, group_id, row.status, row.members, live, row.fails_fast, row.retains_turn)
 
     def forget(self, who: Identity, group_id: str, run_id: str) -> None:
         """Let go of a member that is deleted; the group goes, too, where this was the last of one that has ended."""

@@ -38,6 +38,7 @@ from harborage.store.rows import (
     EVENT_STEP,
     ControlRow,
     EventRow,
+    GroupLeft,
     Lease,
     PatchRow,
     RunRow,
@@ -127,11 +128,10 @@ class Tables:
             self._start(start, now)
             if held is None:
                 self._name(self.runs[start.run_id], commit.bodies)
-        for move in commit.moves:
-            self._move(move, now)
         for group in commit.groups:
             if isinstance(group, ChangeGroup):
                 self._change_group(group, now)
+        left = [self._move(move, now) for move in commit.moves]
         for patch in commit.patches:
             self._patch(patch, now)
         opened = tuple(self._open(pause, now) for pause in commit.opens)
@@ -143,9 +143,16 @@ class Tables:
         for run_id in commit.wakes:
             self._wake(run_id)
         if held is not None and commit.change is not None:
-            self._change(held, commit.change, now)
+            left.append(self._change(held, commit.change, now))
         first, place = self._publish(commit.who, commit.events, now)
-        return Committed(first=first, place=place, sent=sent, opened=opened, taken=tuple(self._take(commit)))
+        return Committed(
+            first=first,
+            place=place,
+            sent=sent,
+            opened=opened,
+            taken=tuple(self._take(commit)),
+            left=tuple(one for one in left if one is not None),
+        )
 
     def append(self, held: HeldRun, commit: Commit, now: datetime) -> None:
         """Add the owner's entries, of a commit that brings nothing else but controls that were consumed."""
@@ -221,7 +228,7 @@ class Tables:
         if held is not None:
             held.row = replace(held.row, **{counter: getattr(held.row, counter) + 1})
 
-    def _move(self, move: Move, now: int) -> None:
+    def _move(self, move: Move, now: int) -> GroupLeft | None:
         held = self.run(move.run_id)
         changed: dict[str, Any] = {"updated_at": now, "tool_count": held.row.tool_count + move.tool_calls}
         for field in ("status", "reason", "outcome", "awaits", "priority", "is_acknowledged"):
@@ -230,9 +237,9 @@ class Tables:
         was_final = held.row.status.is_final
         held.entries += move.entries
         held.row = replace(held.row, position=len(held.entries), **changed)
-        if not was_final and held.row.status.is_final:
-            self._end(held, now)
+        left = self._end(held, now) if not was_final and held.row.status.is_final else None
         self._enlist(held)
+        return left
 
     def _open_group(self, group: NewGroup, now: int) -> None:
         self._numbers += 1
@@ -296,7 +303,7 @@ class Tables:
             if who is None or self.runs[run_id].row.who == who:
                 self._wake(run_id)
 
-    def _change(self, held: HeldRun, change: Change, now: int) -> None:
+    def _change(self, held: HeldRun, change: Change, now: int) -> GroupLeft | None:
         row = held.row
         changed: dict[str, Any] = {
             field: value
@@ -317,27 +324,31 @@ class Tables:
             cost=row.cost + change.cost,
             **changed,
         )
+        left: GroupLeft | None = None
         if held.row.status.is_final:
-            self._end(held, now)
+            left = self._end(held, now)
         elif change.release and change.awaits and self._has_ended(change.awaits, row.who):
             held.row = replace(held.row, is_woken=True)
         self._enlist(held)
+        return left
 
     def _has_ended(self, target: str, who: Identity) -> bool:
         """Whether nothing of this name would ever end any more."""
         run, group = self.runs.get(target), self.groups.get(who, target)
         return (run is None or run.row.status.is_final) and (group is None or group.status.is_final)
 
-    def _end(self, held: HeldRun, now: int) -> None:
+    def _end(self, held: HeldRun, now: int) -> GroupLeft | None:
         """What follows from a run's end: its lease and open pauses end, its group counts it out, who waits wakes."""
+        left: GroupLeft | None = None
         held.row = row = replace(held.row, owner="", is_woken=False, wake_at=None, awaits="")
         self.ended.append(row.run_id)
         self.unread.pop(row.run_id, None)
         self.pauses.cancel_of(row.run_id, now)
         if row.group:
-            self.groups.leave(row.who, row.group)
+            left = self.groups.leave(row.who, row.group, row.run_id)
             self._wake_waiting(row.group, row.who)
         self._wake_waiting(row.run_id)
+        return left
 
     def _enlist(self, held: HeldRun) -> None:
         """Keep the lists of what is live, ready, due and waiting in step with a row."""

@@ -46,6 +46,7 @@ class Answer(msgspec.Struct, frozen=True):
     sent: tuple[bool, ...] = ()
     opened: tuple[bool, ...] = ()
     taken: tuple[tuple[str, int], ...] = ()
+    left: tuple[tuple[str, str, str, int, int, bool, bool], ...] = ()
 
 
 def answers_of(text: str) -> list[Answer]:
@@ -209,6 +210,8 @@ class Batch:
             status=group.status.value,
             reason=kept_text(group.reason),
             is_empty=group.is_empty or None,
+            members=group.members or None,
+            owner=group.owner or None,
             outcome=group.outcome.decode() or None,
         )
 

@@ -61,12 +61,14 @@ async def refusal(commit: Commit, answer: Answer, reading: Reading) -> StoreErro
         case "move":
             move = commit.moves[at]
             return StatusConflictError(f"run {move.run_id}", _STATUSES[int(found)], move.expected)
-        case "group" | "group_busy" as kind:
+        case "group":
             group = commit.groups[at]
             assert isinstance(group, ChangeGroup)
-            if kind == "group":
-                return StatusConflictError(f"group {group.group_id}", found, group.expected)
-            return StatusConflictError(f"group {group.group_id}", f"busy ({found} live)", ("empty",))
+            return StatusConflictError(f"group {group.group_id}", found, group.expected)
+        case "group_busy":
+            return StatusConflictError(f"group {commit.groups[at].group_id}", f"busy ({found} live)", ("empty",))
+        case "group_other":
+            return StatusConflictError(f"group {commit.groups[at].group_id}", found, ("as expected",))
         case "patch":
             return StatusConflictError(f"patch {commit.patches[at].patch_id}", found, ("pending",))
         case "no_run":

@@ -27,7 +27,7 @@ from harborage.store.postgres.workers import LEASE, Workers
 from harborage.store.postgres.writing import Writing
 from harborage.store.queries import EventQuery, GroupQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
 from harborage.store.rows import Lease
-from harborage.store.sql.rows import UnreadableError
+from harborage.store.sql.rows import UnreadableError, group_left
 from harborage.store.times import micros
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ class PostgresStore:
                     sent=answer.sent,
                     opened=answer.opened,
                     taken=taken,
+                    left=tuple(one for one in map(group_left, answer.left) if one is not None),
                     is_again=answer.again,
                 )
             try:

@@ -11,6 +11,7 @@ from harborage.store.errors import EntryDamagedError
 from harborage.store.rows import (
     ControlRow,
     EventRow,
+    GroupLeft,
     GroupRow,
     GroupStatus,
     PatchRow,
@@ -207,3 +208,11 @@ class RowReader:
         """A patch of this session."""
         decision, created_at, decided_at = row
         return PatchRow(patch_id=patch_id, who=who, decision=decision, created_at=created_at, decided_at=decided_at)
+
+
+def group_left(row: Any) -> GroupLeft | None:
+    """A group that a member has left; None for one whose status this version does not know."""
+    run_id, group_id, status, members, live, fails_fast, retains_turn = row
+    if status not in _GROUPS:
+        return None
+    return GroupLeft(run_id, group_id, GroupStatus(status), members, live, bool(fails_fast), bool(retains_turn))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from harborage.store.commit import Change, ChangeGroup, Commit, DecidePatch, NewGroup, NewRun, SendControl
+from harborage.store.commit import Change, ChangeGroup, Commit, DecidePatch, NewGroup, NewRun, SendControl, ending
 from harborage.store.errors import (
     ControlsLeftError,
     GroupClosedError,
@@ -56,7 +56,7 @@ class Conditions:
                 self._check_wait(tx, move.run_id, move.awaits)
         for group in commit.groups:
             if isinstance(group, ChangeGroup):
-                self._check_group(tx, group)
+                self._check_group(tx, group, commit)
         for patch in commit.patches:
             self._check_patch(tx, patch)
         for settle in commit.settles:
@@ -105,18 +105,29 @@ class Conditions:
             if found is None and not is_new:
                 raise RowNotFoundError(f"no group {start.group} in this session")
 
-    def _check_group(self, tx: Transaction, change: ChangeGroup) -> None:
+    def _check_group(self, tx: Transaction, change: ChangeGroup, commit: Commit) -> None:
         session = self._reading.session(tx, change.who)
         found: Any = None
         if session is not None:
             found = tx.execute(self._sql["group"], (session, change.group_id)).fetchone()
         if found is None:
             raise RowNotFoundError(f"no group {change.group_id} in this session")
-        _, status, live = found
+        _, status, live, members, owner = found
         if status not in change.expected:
             raise StatusConflictError(f"group {change.group_id}", status, change.expected)
-        if change.is_empty and live:
+        if change.is_empty and live and live > self._ending(tx, session, change, commit):
             raise StatusConflictError(f"group {change.group_id}", f"busy ({live} live)", ("empty",))
+        if (change.members and change.members != members) or (change.owner and change.owner != owner):
+            there = f"owned by {owner}, with {members} members"
+            raise StatusConflictError(f"group {change.group_id}", there, ("as expected",))
+
+    def _ending(self, tx: Transaction, session: int | None, change: ChangeGroup, commit: Commit) -> int:
+        """How many members of the group the commit itself ends."""
+        count = 0
+        for run_id in ending(commit):
+            _, of_session, _, _, _, status, _, group = self.run(tx, run_id)
+            count += of_session == session and group == change.group_id and status < FINAL
+        return count
 
     def _check_patch(self, tx: Transaction, patch: DecidePatch) -> None:
         if not patch.decision:

@@ -33,7 +33,8 @@ from harborage.store.errors import (
     LeaseLostError,
 )
 from harborage.store.port import Claimed
-from harborage.store.rows import EVENT_STEP, Lease
+from harborage.store.rows import EVENT_STEP, GroupLeft, Lease
+from harborage.store.sql.rows import group_left
 from harborage.store.sqlite.conditions import FINAL, Conditions
 from harborage.store.sqlite.transactions import Rows, Transaction
 
@@ -60,20 +61,22 @@ class Writing:
             CommitRefusedError: a condition does not hold; nothing was changed.
             RowNotFoundError: it names a row that is not there; nothing was changed.
         """
+        if commit.guard is not None and commit.groups and not self._is_held(tx, commit.guard):
+            # Applied before, it has changed the groups that its conditions would look at.
+            return self._again(tx, commit.guard, commit.entries)
         self._conditions.check(tx, commit)
         run = 0
         if commit.guard is not None:
             run = self._guarded(tx, commit.guard, commit, now)
             if not run:
-                return Committed(is_again=True)
+                return self._again(tx, commit.guard, commit.entries)
         for group in commit.groups:
             self._group(tx, group, now)
         for start in commit.starts:
             num = self._start(tx, start, now)
             if not run:
                 self._name(tx, num, commit.bodies)
-        for move in commit.moves:
-            self._move(tx, move, now)
+        left = [self._move(tx, move, now) for move in commit.moves]
         for patch in commit.patches:
             self._patch(tx, patch, now)
         opened = tuple(self._open(tx, pause, now) for pause in commit.opens)
@@ -85,28 +88,23 @@ class Writing:
         for run_id in commit.wakes:
             tx.execute(self._sql["wake"], (run_id,))
         if run and commit.change is not None:
-            self._change(tx, run, commit, commit.change, now)
+            left.append(self._change(tx, run, commit, commit.change, now))
         first, place = self._publish(tx, commit.who, commit.events, now)
         taken = self._take(tx, commit) if commit.take else ()
         if tells:
             tx.tell()
-        return Committed(first=first, place=place, sent=sent, opened=opened, taken=taken)
+        groups = tuple(one for one in left if one is not None)
+        return Committed(first=first, place=place, sent=sent, opened=opened, taken=taken, left=groups)
 
     # ── The owner's part ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _guarded(self, tx: Transaction, guard: Guard, commit: Commit, now: int) -> int:
-        """Write the owner's entries; the number of its run, 0 when this very commit was applied before.
-
-        Raises:
-            LeaseLostError: another worker holds the run, or nobody does; nothing was written.
-        """
+        """Write the owner's entries; the number of its run, 0 when nothing was written: it does not hold the run so."""
         lease, count = guard.lease, len(commit.entries)
         step = (count, now, lease.run_id, lease.fence, lease.worker, guard.position)
         found: Any = tx.execute(self._sql["step"], step).fetchone()
         if found is None:
-            if self._is_again(tx, guard, commit.entries):
-                return 0
-            raise LeaseLostError(*lease)
+            return 0
         run: int = found[0]
         self._append(tx, run, guard.position, commit.entries)
         self._name(tx, run, commit.bodies)
@@ -121,6 +119,24 @@ class Writing:
         for digest, data in bodies.items():
             tx.execute(self._sql["add_body"], (digest, data))
             tx.execute(self._sql["name_body"], (run, digest))
+
+    def _is_held(self, tx: Transaction, guard: Guard) -> bool:
+        """Whether the run is its owner's, at this place."""
+        found: Any = tx.execute(self._sql["held"], (guard.lease.run_id,)).fetchone()
+        if found is None:
+            return False
+        _, _, owner, fence, position, *_ = found
+        return (owner, fence, position) == (guard.lease.worker, guard.lease.fence, guard.position)
+
+    def _again(self, tx: Transaction, guard: Guard, entries: Sequence[bytes]) -> Committed:
+        """The answer to a commit that was applied before.
+
+        Raises:
+            LeaseLostError: it was not: another worker holds the run, or nobody does.
+        """
+        if not self._is_again(tx, guard, entries):
+            raise LeaseLostError(*guard.lease)
+        return Committed(is_again=True)
 
     def _is_again(self, tx: Transaction, guard: Guard, entries: Sequence[bytes]) -> bool:
         """Whether the journal ends with these entries already, under this fence."""
@@ -146,7 +162,7 @@ class Writing:
         if values:
             tx.add_later(self._entries, values)
 
-    def _change(self, tx: Transaction, run: int, commit: Commit, change: Change, now: int) -> None:
+    def _change(self, tx: Transaction, run: int, commit: Commit, change: Change, now: int) -> GroupLeft | None:
         assert commit.guard is not None
         run_id = commit.guard.lease.run_id
         status = None if change.status is None else change.status.code
@@ -164,25 +180,28 @@ class Writing:
         )
         tx.execute(self._sql["change"], values)
         if change.status is not None and change.status.is_final:
-            self._end(tx, run, run_id, now)
-        elif change.release:
+            return self._end(tx, run, run_id, now)
+        if change.release:
             tx.execute(self._sql["release"], (change.wake_at, change.awaits, change.is_ready, run))
             if change.awaits:
                 _, session, *_ = self._conditions.run(tx, run_id)
                 tx.execute(self._sql["wake_if_ended"], (run, change.awaits, session))
         elif change.awaits is not None:
             tx.execute(self._sql["await_nothing"], (run,))
+        return None
 
-    def _end(self, tx: Transaction, run: int, run_id: str, now: int) -> None:
+    def _end(self, tx: Transaction, run: int, run_id: str, now: int) -> GroupLeft | None:
         """What follows from a run's end: its lease and open pauses end, its group counts it out, who waits wakes."""
         execute, sql = tx.execute, self._sql
         execute(sql["end"], (run,))
         execute(sql["cancel_pauses"], (now, run_id))
         _, session, _, _, _, _, _, group = self._conditions.run(tx, run_id)
+        found: Any = None
         if group is not None:
-            execute(sql["leave_group"], (session, group))
+            found = execute(sql["leave_group"], (session, group)).fetchone()
             execute(sql["wake_waiting_for_group"], (group, session))
         execute(sql["wake_waiting"], (run_id,))
+        return None if found is None else group_left((run_id, group, *found))
 
     # ── Everybody's part ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -234,7 +253,7 @@ class Writing:
             tx.execute(self._sql["grow_tree"], (start.root, session))
         return int(run)
 
-    def _move(self, tx: Transaction, move: Move, now: int) -> None:
+    def _move(self, tx: Transaction, move: Move, now: int) -> GroupLeft | None:
         _, _, _, _, _, before, _, _ = self._conditions.run(tx, move.run_id)
         values = (
             None if move.status is None else move.status.code,
@@ -251,8 +270,8 @@ class Writing:
         moved: Any = tx.execute(self._sql["move"], values).fetchone()
         run, position = moved
         self._append(tx, run, position - len(move.entries), move.entries)
-        if move.status is not None and move.status.is_final and before < FINAL:
-            self._end(tx, run, move.run_id, now)
+        is_end = move.status is not None and move.status.is_final and before < FINAL
+        return self._end(tx, run, move.run_id, now) if is_end else None
 
     def _group(self, tx: Transaction, group: NewGroup | ChangeGroup, now: int) -> None:
         session = self._opened_session(tx, group.who, now)
@@ -270,8 +289,7 @@ class Writing:
             tx.execute(self._sql["add_group"], values)
             return
         found: Any = tx.execute(self._sql["group"], (session, group.group_id)).fetchone()
-        num, _, _ = found
-        tx.execute(self._sql["change_group"], (group.status, group.reason, now, group.outcome.decode(), num))
+        tx.execute(self._sql["change_group"], (group.status, group.reason, now, group.outcome.decode(), found[0]))
         if group.status.is_final:
             tx.execute(self._sql["wake_waiting_for_group"], (group.group_id, session))
 

@@ -14,6 +14,7 @@ from harborage.store import Commit, EventQuery, GroupQuery, PauseQuery, RunQuery
 from harborage.store.errors import StoreClosedError
 from harborage.testing.conformance import (
     store_commits,
+    store_groups,
     store_pauses,
     store_queue,
     store_records,
@@ -68,6 +69,7 @@ async def a_closed_store_says_so(bench: StoreBench) -> None:
 
 SCENARIOS: tuple[Scenario, ...] = (
     *store_commits.SCENARIOS,
+    *store_groups.SCENARIOS,
     *store_pauses.SCENARIOS,
     *store_queue.SCENARIOS,
     *store_records.SCENARIOS,

@@ -191,7 +191,7 @@ $$;
 
 -- One commit: `again` for one that was applied before, `refused` with a reason and the part that it is `at` and what
 -- was `found`; otherwise which pauses were `opened` and which controls `sent` for the first time, and which runs were
--- `taken`.
+-- `taken`, and the groups that ended members have `left`.
 create function harborage_apply(one jsonb, nums bigint[], blobs bytea[], at_time bigint)
 returns jsonb language plpgsql as $$
 declare
@@ -200,6 +200,8 @@ declare
   held record;
   refused jsonb;
   answer jsonb := '{}';
+  group_left jsonb;
+  groups_left jsonb := '[]';
 begin
   if guard is not null then
     select num, run_id, session, owner, fence, position, unread, grp into held
@@ -227,7 +229,7 @@ begin
     perform harborage_runs_started(one, nums, blobs, at_time);
   end if;
   if one ? 'moves' then
-    perform harborage_runs_moved(one, blobs, at_time);
+    groups_left := harborage_runs_moved(one, blobs, at_time);
   end if;
   if one ? 'patches' then
     perform harborage_patches_decided(one, nums, at_time);
@@ -247,7 +249,13 @@ begin
       and status < 3 and position > 0 and not woken;
   end if;
   if guard is not null then
-    perform harborage_step(one, guard, change, blobs, at_time, held.num, held.run_id, held.session, held.grp);
+    group_left := harborage_step(one, guard, change, blobs, at_time, held.num, held.run_id, held.session, held.grp);
+    if group_left is not null then
+      groups_left := groups_left || jsonb_build_array(group_left);
+    end if;
+  end if;
+  if groups_left <> '[]' then
+    answer := answer || jsonb_build_object('left', groups_left);
   end if;
   if one ? 'take' then
     answer := answer || jsonb_build_object('taken', harborage_taken(one));

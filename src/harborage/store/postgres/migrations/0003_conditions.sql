@@ -33,7 +33,7 @@ begin
   if one ? 'groups' then
     for part, place in select value, ordinality - 1 from jsonb_array_elements(one -> 'groups') with ordinality loop
       continue when not part ? 'expected';
-      select status, open_members into held
+      select session, status, open_members, members, owner into held
       from harborage_groups where session = nums[(part ->> 'who')::integer] and group_id = part ->> 'group';
       if not found then
         return jsonb_build_object('refused', 'no_group', 'found', part ->> 'group');
@@ -41,8 +41,15 @@ begin
       if not part -> 'expected' @> to_jsonb(held.status) then
         return jsonb_build_object('refused', 'group', 'at', place, 'found', held.status);
       end if;
-      if part ? 'is_empty' and held.open_members > 0 then
+      if part ? 'is_empty' and held.open_members > 0
+        and held.open_members > harborage_ending(one, held.session, part ->> 'group') then
         return jsonb_build_object('refused', 'group_busy', 'at', place, 'found', held.open_members::text);
+      end if;
+      if held.members <> (part ->> 'members')::integer or held.owner <> part ->> 'owner' then
+        return jsonb_build_object(
+          'refused', 'group_other', 'at', place,
+          'found', format('owned by %s, with %s members', held.owner, held.members)
+        );
       end if;
     end loop;
   end if;
@@ -96,6 +103,19 @@ begin
     end loop;
   end if;
   return null;
+end
+$$;
+
+-- How many members of a group the commit itself ends.
+create function harborage_ending(one jsonb, of_session bigint, of_group text) returns bigint language plpgsql as $$
+begin
+  return count(*) from harborage_runs
+  where session = of_session and grp = of_group and status < 3 and run_id = any(array(
+    select one -> 'guard' ->> 'run' where (one -> 'change' ->> 'status')::integer >= 3
+    union
+    select part ->> 'run' from jsonb_array_elements(coalesce(one -> 'moves', '[]')) as part
+    where (part ->> 'status')::integer >= 3
+  ));
 end
 $$;
 

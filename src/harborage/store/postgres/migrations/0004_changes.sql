@@ -1,10 +1,11 @@
 -- What a commit writes, once its conditions hold.
 
--- The owner's part: its entries, bodies and controls, and the change of its row in one update.
+-- The owner's part: its entries, bodies and controls, and the change of its row in one update. The group that it has
+-- left by its end, if any.
 create function harborage_step(
   one jsonb, guard jsonb, change jsonb, blobs bytea[], at_time bigint,
   run_num bigint, own_id text, session_num bigint, own_group text
-) returns void language plpgsql as $$
+) returns jsonb language plpgsql as $$
 declare
   before integer := (guard ->> 'position')::integer;
   entries integer := (guard ->> 'entries')::integer;
@@ -27,7 +28,7 @@ begin
   if change is null then
     update harborage_runs set position = before + entries, updated_at = at_time, unread = unread - taken
     where num = run_num;
-    return;
+    return null;
   end if;
   update harborage_runs set
     position = before + entries, updated_at = at_time, unread = unread - taken,
@@ -51,9 +52,7 @@ begin
       else woken and not is_end
     end
   where num = run_num;
-  if is_end then
-    perform harborage_end(own_id, session_num, own_group, at_time);
-  end if;
+  return case when is_end then harborage_end(own_id, session_num, own_group, at_time) end;
 end
 $$;
 
@@ -90,17 +89,23 @@ begin
 end
 $$;
 
--- What follows from a run's end: its open pauses end, its group counts it out, and who waits for either is woken.
+-- What follows from a run's end: its open pauses end, its group counts it out, and who waits for either is woken. The
+-- group as it is then, null for a run of none.
 create function harborage_end(own_id text, session_num bigint, own_group text, at_time bigint)
-returns void language plpgsql as $$
+returns jsonb language plpgsql as $$
+declare
+  group_left jsonb;
 begin
   update harborage_pauses set status = 'cancelled', settled_at = at_time where run = own_id and status = 'open';
   if own_group is not null then
     update harborage_groups set open_members = open_members - 1
-    where session = session_num and group_id = own_group;
+    where session = session_num and group_id = own_group
+    returning jsonb_build_array(own_id, group_id, status, members, open_members, fails_fast, retains_turn)
+    into group_left;
     perform harborage_wake_waiting(own_group, session_num);
   end if;
   perform harborage_wake_waiting(own_id, null);
+  return group_left;
 end
 $$;
 
@@ -187,8 +192,11 @@ begin
 end
 $$;
 
-create function harborage_runs_moved(one jsonb, blobs bytea[], at_time bigint) returns void language plpgsql as $$
+-- The groups that those have left which it ends.
+create function harborage_runs_moved(one jsonb, blobs bytea[], at_time bigint) returns jsonb language plpgsql as $$
 declare
+  group_left jsonb;
+  groups_left jsonb := '[]';
   part jsonb;
   held record;
   entries integer;
@@ -217,9 +225,13 @@ begin
       );
     end if;
     if is_end then
-      perform harborage_end(part ->> 'run', held.session, held.grp, at_time);
+      group_left := harborage_end(part ->> 'run', held.session, held.grp, at_time);
+      if group_left is not null then
+        groups_left := groups_left || jsonb_build_array(group_left);
+      end if;
     end if;
   end loop;
+  return groups_left;
 end
 $$;
 

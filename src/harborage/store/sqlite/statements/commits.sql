@@ -156,7 +156,7 @@ UPDATE harborage_runs SET woken = 1
 WHERE awaits = :target AND awaits IS NOT NULL AND session = :session AND position > 0 AND NOT woken;
 
 -- name: group
-SELECT num, status, open_members FROM harborage_groups WHERE session = :session AND group_id = :group_id;
+SELECT num, status, open_members, members, owner FROM harborage_groups WHERE session = :session AND group_id = :group_id;
 
 -- name: add_group
 INSERT INTO harborage_groups (
@@ -170,7 +170,8 @@ UPDATE harborage_groups SET members = members + 1, open_members = open_members +
 WHERE session = :session AND group_id = :group_id;
 
 -- name: leave_group
-UPDATE harborage_groups SET open_members = open_members - 1 WHERE session = :session AND group_id = :group_id;
+UPDATE harborage_groups SET open_members = open_members - 1 WHERE session = :session AND group_id = :group_id
+RETURNING status, members, open_members, fails_fast, retains_turn;
 
 -- name: change_group
 UPDATE harborage_groups SET
