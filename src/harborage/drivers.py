@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, NotFoundError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,14 +36,15 @@ class DriverFrozenError(DriverError):
     """A driver was registered after its table was frozen."""
 
 
-class DriverUnknownError(DriverError):
+class DriverUnknownError(DriverError, NotFoundError):
     """No driver has this name. `name` is what was asked for, `known` what there is."""
 
     def __init__(self, seam: str = "", name: str = "", known: tuple[str, ...] = ()) -> None:
         self.name = name
         self.known = known
         listed = ",".join(known) or "<none>"
-        super().__init__(f"{seam}: unknown driver {name or '<empty>'} (registered: {listed})")
+        text = f"{seam}: unknown driver {name or '<empty>'} (registered: {listed})"
+        super().__init__(name, what=f"{seam} driver".lstrip(), message=text)
 
 
 class DriverTable(Generic[F]):

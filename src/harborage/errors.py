@@ -6,6 +6,7 @@ Each package declares its own errors next to the code that raises them; this fil
     ├── InvalidOptionError                an option has a value that it cannot have; lists those that it can
     ├── UnknownOptionError                there is no such option; says which one may be meant
     ├── MissingExtraError                 an optional dependency is not installed; names the extra
+    ├── NotFoundError                     nothing has the id that was asked for; each package derives its own from it
     ├── identity.IdentityError            the caller's identity is missing or incomplete
     │   ├── IdentityIncompleteError
     │   ├── IdentityMissingError
@@ -55,6 +56,22 @@ class UnknownOptionError(HarborageError, TypeError):
         self.option = option
         self.value = value
         super().__init__(f"{option}={value!r}: there is no such option{f'; {hint}' if hint else ''}" if option else "")
+
+
+class NotFoundError(HarborageError):
+    """Nothing here has the id that was asked for. `what` is the kind of thing that was looked for, `id` its id.
+
+    What belongs to another identity is not found either, and the error does not tell the two apart.
+    """
+
+    what: str = "object"
+    fix: str = "check the id, and whose it is"
+
+    def __init__(self, id: str = "", *, what: str = "", message: str = "") -> None:
+        self.id = id
+        if what:
+            self.what = what
+        super().__init__(message or (f"no {self.what} {id!r} here; {self.fix}" if id else ""))
 
 
 class MissingExtraError(HarborageError):

@@ -319,7 +319,6 @@ SHARED_ERROR_NAMES = {
     "IdempotencyConflictError",
     "InboxFullError",
     "InvalidRequestError",
-    "NotFoundError",
     "ScopeMismatchError",
     "ScriptExhaustedError",
     "StoreClosedError",

@@ -14,6 +14,7 @@ import pytest
 from harborage.cli.options import storage_url
 from harborage.cli.storage import NoDatabaseError, open_kept_storage, run_command
 from harborage.errors import HarborageError
+from harborage.runtime.durable import RunEndedError, RunNotFoundError
 from harborage.runtime.history import ForkError
 from harborage.state.storage import open_storage
 from tests.kit.stored_runs import rows_of
@@ -59,6 +60,8 @@ async def test_a_database_that_is_there_is_opened(tmp_path: Path) -> None:
     [
         (HarborageError("it\nbroke"), 1),
         (ForkError("no such step"), 2),
+        (RunNotFoundError("r"), 2),
+        (RunEndedError("r"), 1),
         (NoDatabaseError("x", "none"), 2),
         (OSError("no room\x1b[2J"), 1),
     ],

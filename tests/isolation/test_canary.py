@@ -20,7 +20,7 @@ from harborage.events.fanout import FanOut
 from harborage.runtime import host
 from harborage.runtime.pauses import coordinator
 from harborage.sessions.registry import SessionRegistry
-from harborage.state.errors import NotFoundError
+from harborage.state.errors import RecordNotFoundError
 from harborage.state.memory import MemoryStateStore
 from harborage.state.postgres import artifacts as postgres_artifacts
 from harborage.state.postgres import records as postgres_records
@@ -176,7 +176,7 @@ def kept_records(patch: pytest.MonkeyPatch) -> None:
         if kind not in KINDS:  # on the others the runtime itself stands
             return await whole(self, identity, kind)
         if (found := next((one for (_, of), one in self._records.items() if of == kind), None)) is None:
-            raise NotFoundError
+            raise RecordNotFoundError
         return found
 
     patch.setattr(MemoryStateStore, "load", load)

@@ -24,7 +24,7 @@ from harborage.memory import (
     SessionMemory,
     Turn,
 )
-from harborage.state import MemoryStateStore, NotFoundError, StateRecord
+from harborage.state import MemoryStateStore, RecordNotFoundError, StateRecord
 from harborage.state.storage import open_storage
 from harborage.testing.clock import settle
 
@@ -75,11 +75,11 @@ async def test_none_keeps_nothing(memories: Memories) -> None:
     assert (patch.strategy, patch.recent_turns, patch.summary, patch.tokens) == ("none", (), "", 0)
     assert await bench.memory.estimate_tokens(ADA) == 0
     assert await bench.memory.health(ADA) is MemoryHealth.HEALTHY
-    with pytest.raises(NotFoundError):
+    with pytest.raises(RecordNotFoundError):
         await bench.state.load(ADA.with_run(""), "memory.state")
     await bench.state.save(StateRecord("e1", ADA.with_run(""), "memory.state", b"old"))
     await bench.memory.flush(ADA)
-    with pytest.raises(NotFoundError):
+    with pytest.raises(RecordNotFoundError):
         await bench.state.load(ADA.with_run(""), "memory.state")
 
 

@@ -17,7 +17,7 @@ import pytest
 from harborage.clock import SYSTEM_CLOCK, sleep
 from harborage.identity import Identity
 from harborage.ids import new_id
-from harborage.state.errors import DatabaseLockedError, NotFoundError
+from harborage.state.errors import DatabaseLockedError, RecordNotFoundError
 from harborage.state.store import StateRecord
 from harborage.testing.simulation import (
     START,
@@ -289,7 +289,7 @@ def test_a_refused_call_did_nothing() -> None:
         record = StateRecord("e", ME, "kind", b"data")
         with pytest.raises(DatabaseLockedError):
             await state.save(record)
-        with pytest.raises(NotFoundError):
+        with pytest.raises(RecordNotFoundError):
             await state.load(ME, "kind")
         await state.save(record)
         assert (await state.load(ME, "kind")).data == b"data"

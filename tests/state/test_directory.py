@@ -9,7 +9,7 @@ import pytest
 
 from harborage.identity import Quadruple
 from harborage.ids import new_id
-from harborage.state import MemoryStateStore, NotFoundError, StateRecord, StoreClosedError
+from harborage.state import MemoryStateStore, RecordNotFoundError, StateRecord, StoreClosedError
 from harborage.state.directory import CHUNK, Directory, DirectoryCorruptError, batched
 
 PLACE = Quadruple("t", "u", "s", "r")
@@ -196,5 +196,5 @@ async def test_clearing_goes_on_after_a_crash() -> None:
     await directory.clear()
     for number in range(4):
         for kind in (f"names/{number}", f"names/{number}+"):
-            with pytest.raises(NotFoundError):
+            with pytest.raises(RecordNotFoundError):
                 await store.load(PLACE, kind)

@@ -17,8 +17,8 @@ from harborage.tasks import (
     GroupRequest,
     GroupStatus,
     InProcessTaskRegistry,
-    NotFoundError,
     SpawnRequest,
+    TaskNotFoundError,
     TaskStatus,
 )
 from harborage.testing.clock import FakeClock, settle
@@ -198,7 +198,7 @@ async def test_who_gives_up_leaves_no_trace(starting: Starting) -> None:
 async def test_asking_for_nothing_leaves_nothing(starting: Starting, store: RemoteStore) -> None:
     """Unknown tasks and groups are not waited for, and nothing is written."""
     registry = starting()
-    with pytest.raises(NotFoundError):
+    with pytest.raises(TaskNotFoundError):
         await registry.wait_ended("none", who=ME)
     with pytest.raises(GroupNotFoundError):
         await registry.watch_group(SESSION, "none")

@@ -11,12 +11,12 @@ from harborage.tasks import (
     IdentityMatch,
     InProcessTaskRegistry,
     InvalidRequestError,
-    NotFoundError,
     SpawnRequest,
     TaskCost,
     TaskListFilter,
     TaskListing,
     TaskListRequest,
+    TaskNotFoundError,
 )
 from harborage.testing.events import EventRecorder
 
@@ -122,7 +122,7 @@ async def test_details_of_others_are_not_found() -> None:
         with pytest.raises(InvalidRequestError, match="id"):
             await house.listing.get(blank, who=ME)
     for task_id in ("unknown", house.ids[NEIGHBOUR], house.ids[FOREIGN]):
-        with pytest.raises(NotFoundError):
+        with pytest.raises(TaskNotFoundError):
             await house.listing.get(task_id, who=ME)
     with pytest.raises(IdentityRequiredError):
         await house.listing.get(house.ids[ME])

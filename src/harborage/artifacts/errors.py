@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, NotFoundError
 
 
 class ArtifactError(HarborageError):
@@ -13,12 +13,11 @@ class ArtifactConfigError(ArtifactError):
     """The artifact store is configured wrongly."""
 
 
-class ArtifactNotFoundError(ArtifactError):
-    """An artifact is listed but its bytes are gone; put them again or delete it. `id` names it."""
+class ArtifactNotFoundError(ArtifactError, NotFoundError):
+    """An artifact is not in its scope, or is listed there but its bytes are gone. `id` names it."""
 
-    def __init__(self, id: str = "") -> None:
-        self.id = id
-        super().__init__(f"artifact {id!r} is listed but its bytes are gone; put them again or delete it" if id else "")
+    what = "artifact"
+    fix = "put it first, in the same scope"
 
 
 class ArtifactCorruptError(ArtifactError):

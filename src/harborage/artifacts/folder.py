@@ -139,7 +139,9 @@ class ArtifactFolder:
                     if sha256_hex(data) != ref.sha256:
                         raise ArtifactCorruptError(str(path), "its content does not match its hash")
                     return data
-        raise ArtifactNotFoundError(id)
+        raise ArtifactNotFoundError(
+            id, message=f"artifact {id!r} is listed but its bytes are gone; put them again or delete it"
+        )
 
     def ref(self, scope: ArtifactScope, id: str) -> ArtifactRef | None:
         """Return the artifact's reference, or None."""

@@ -30,8 +30,9 @@ from harborage.cli.text import arguments, printable, shortened
 from harborage.clock import SYSTEM_CLOCK
 from harborage.errors import HarborageError
 from harborage.events import DurableEventBus
+from harborage.runtime.durable import RunNotFoundError
 from harborage.runtime.engines.stored import StoredEngine
-from harborage.runtime.history import RunUnknownError, all_runs, find_run
+from harborage.runtime.history import all_runs, find_run
 from harborage.runtime.history.reading import is_part
 from harborage.runtime.pauses import (
     MAX_PAGE_SIZE,
@@ -155,7 +156,7 @@ async def open_target(url: str, name: str) -> AsyncIterator[ControlTarget]:
     """Open the run that `name` names on the command line: by an id, a token, or the beginning of either.
 
     Raises:
-        RunUnknownError, RunPrefixError: it names no run, or several.
+        RunNotFoundError, RunPrefixError: it names no run, or several.
         NoDatabaseError, StateError: there is no database, or it cannot be read.
         AnsweredAlreadyError: it is the token of a question that was answered before.
     """
@@ -188,7 +189,7 @@ async def _find(storage: Storage, name: str, pauses: Coordinator, url: str) -> t
         return await find_run(storage.store, question.identity.run_id, where=url), [question]
     try:
         record = await find_unfinished(storage.store, name, where=url)
-    except RunUnknownError:
+    except RunNotFoundError:
         matching = [one for one in await pauses.list_all_open() if name and is_part(name, one.token)]
         if len(matching) != 1:
             raise

@@ -220,7 +220,7 @@ async def _find(options: ResumeOptions, *, can_ask: bool) -> _Found | Ending:
         else:
             unfinished = root_runs(await all_runs(storage.store, RunQuery(statuses=LIVE)))
             if not unfinished and not (await storage.store.runs(RunQuery(limit=1))).rows:
-                return failed("RunUnknownError", f"no run was started in {options.url} so far", WRONG_USE)
+                return failed("RunNotFoundError", f"no run was started in {options.url} so far", WRONG_USE)
             chosen = choose_run(unfinished, SYSTEM_CLOCK.now(), can_ask=can_ask)
             if isinstance(chosen, Ending):
                 return chosen
@@ -235,7 +235,7 @@ async def _find(options: ResumeOptions, *, can_ask: bool) -> _Found | Ending:
 def choose_run(unfinished: Sequence[RunRow], now: datetime, *, can_ask: bool) -> RunRow | Ending:
     """Return the run to resume when none is named: the only one, else the one that a person picks from the list."""
     if not unfinished:
-        return failed("RunUnknownError", "all runs have ended; list them: harborage runs list", WRONG_USE)
+        return failed("RunNotFoundError", "all runs have ended; list them: harborage runs list", WRONG_USE)
     if len(unfinished) == 1:
         return unfinished[0]
     newest = list(reversed(unfinished))
@@ -243,7 +243,7 @@ def choose_run(unfinished: Sequence[RunRow], now: datetime, *, can_ask: bool) ->
     sys.stderr.write(f"{plural(len(newest), 'run')} have not ended:\n" + "".join(f"{row}\n" for row in rows))
     if can_ask:
         return _ask_for_run(newest)
-    return failed("RunUnknownError", "name one of them: harborage resume RUN", WRONG_USE)
+    return failed("RunNotFoundError", "name one of them: harborage resume RUN", WRONG_USE)
 
 
 def _ask_for_run(newest: Sequence[RunRow]) -> RunRow | Ending:
@@ -253,7 +253,7 @@ def _ask_for_run(newest: Sequence[RunRow]) -> RunRow | Ending:
         sys.stderr.flush()
         typed = sys.stdin.readline().strip()
         if not typed:
-            return failed("RunUnknownError", "no run was chosen", WRONG_USE)
+            return failed("RunNotFoundError", "no run was chosen", WRONG_USE)
         if typed.isdecimal() and 1 <= int(typed) <= len(newest):
             return newest[int(typed) - 1]
 

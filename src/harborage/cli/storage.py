@@ -92,7 +92,7 @@ async def find_unfinished(store: Store, wanted: str, *, where: str) -> RunRow:
     """Return the run whose id is `wanted` or begins or ends with it; of several the started one that has not ended.
 
     Raises:
-        RunUnknownError: there is none.
+        RunNotFoundError: there is none.
         RunPrefixError: there are several.
     """
     from harborage.cli.status import root_runs
@@ -205,8 +205,8 @@ _MISUSES: Final = frozenset(
         "FolderGoneError",
         "ForkError",
         "PriceUnknownError",
+        "RunNotFoundError",
         "RunPrefixError",
-        "RunUnknownError",
         "StorageUrlError",
         "TargetError",
     }

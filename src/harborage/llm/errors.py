@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, NotFoundError
 
 if TYPE_CHECKING:
     from harborage.llm.client import CompleteResponse
@@ -41,21 +41,25 @@ class LLMConfigError(LLMError):
     """The settings of the LLM edge do not fit together; the text names the setting and its possible values."""
 
 
-class UnknownDriverError(LLMError):
+class UnknownDriverError(LLMError, NotFoundError):
     """No LLM driver has this name. `name` is the unknown one, `known` are the others, sorted."""
 
     def __init__(self, name: str = "", known: tuple[str, ...] = ()) -> None:
         self.name = name
         self.known = known
-        super().__init__(f"llm: unknown driver {name or '<empty>'} (registered: {', '.join(known) or '<none>'})")
+        text = f"llm: unknown driver {name or '<empty>'} (registered: {', '.join(known) or '<none>'})"
+        super().__init__(name, what="llm driver", message=text)
 
 
 class UnknownModelStringError(LLMConfigError):
     """A model string names no provider that is known; write it as `provider:model`, such as `openai:gpt-5`."""
 
 
-class UnsupportedModelError(LLMError):
-    """No profile describes this model; the text names the one to add."""
+class UnsupportedModelError(LLMError, NotFoundError):
+    """No profile describes this model, which `id` names; the text names the profile to add."""
+
+    what = "profile for the model"
+    fix = "add one to llm.profiles, with its context_window_tokens"
 
 
 class MissingAPIKeyError(LLMConfigError):

@@ -51,7 +51,7 @@ from harborage.memory.state import (
     start_recovery,
 )
 from harborage.memory.values import Memory, MemoryHealth, MemoryPatch, MemorySnapshot, MemoryStrategy, Turn
-from harborage.state import NotFoundError, StateRecord, StateStore, SwappingStateStore
+from harborage.state import RecordNotFoundError, StateRecord, StateStore, SwappingStateStore
 
 STATE_KIND: Final = "memory.state"
 """The kind of the record that holds a session's memory."""
@@ -276,7 +276,7 @@ class SessionMemory:
             return empty, ""
         try:
             record = await self._state.load(who.with_run(""), STATE_KIND)
-        except NotFoundError:
+        except RecordNotFoundError:
             return empty, ""
         try:
             state = read_state(record.data)

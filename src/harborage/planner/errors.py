@@ -23,7 +23,7 @@ Errors that other packages own are importable from here too, so that a planner's
 
 from __future__ import annotations
 
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, NotFoundError
 
 
 class PlannerError(HarborageError):
@@ -108,12 +108,13 @@ class MemoryBlockUnserializableError(PlannerError):
         super().__init__(f"memory block {tier} is not JSON-serialisable" + (f": {reason}" if reason else ""))
 
 
-class ToolContextLostError(PlannerError):
+class ToolContextLostError(PlannerError, NotFoundError):
     """A live tool handle is not held by this process. `handle` names it; set it again before resuming."""
 
     def __init__(self, handle: str = "") -> None:
         self.handle = handle
-        super().__init__(f"tool context lost: handle {handle!r} is not in this process; set it again before resuming")
+        text = f"tool context lost: handle {handle!r} is not in this process; set it again before resuming"
+        super().__init__(handle, what="handle", message=text)
 
 
 class TrajectoryCorruptError(PlannerError):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from harborage import codec
 from harborage.identity import Quadruple
 from harborage.planner.errors import PlannerError
-from harborage.tasks import NotFoundError, SpawnRequest, TaskKind, TaskRegistry
+from harborage.tasks import SpawnRequest, TaskKind, TaskNotFoundError, TaskRegistry
 
 if TYPE_CHECKING:
     from harborage.planner.decisions import SpawnTask
@@ -90,7 +90,7 @@ async def _count_parents(registry: TaskRegistry, who: Quadruple, cap: int) -> in
     while hops <= cap:
         try:
             parent = (await registry.get(task_id, who=who)).parent_task_id
-        except NotFoundError:
+        except TaskNotFoundError:
             return hops
         if parent is None:
             return hops

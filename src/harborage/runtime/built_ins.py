@@ -10,19 +10,21 @@ import msgspec
 
 from harborage.artifacts import ArtifactStore
 from harborage.clock import SYSTEM_CLOCK, Timers
-from harborage.errors import HarborageError, names_of
+from harborage.errors import HarborageError, NotFoundError, names_of
 from harborage.tools import CatalogView, Invoker, Loading, ToolCatalog, ToolDescriptor, ToolError
 from harborage.tools.builtin import artifact_fetch, clock_now, text_echo, tool_get, tool_search
 from harborage.tools.enums import ARTIFACT_FETCH, CLOCK_NOW, DECLARATIVE_ACTION, TEXT_ECHO, TOOL_GET, TOOL_SEARCH
 
 
-class UnknownBuiltInError(HarborageError):
+class UnknownBuiltInError(NotFoundError):
     """No built-in tool has this name. `names` are those that were asked for, `known` those that there are."""
 
     def __init__(self, names: tuple[str, ...] = (), known: tuple[str, ...] = ()) -> None:
         self.names = names
         self.known = known
-        super().__init__(f"unknown built-in tools: {', '.join(names)} (there are: {', '.join(known)})")
+        listed = ", ".join(names)
+        text = f"unknown built-in tools: {listed} (there are: {', '.join(known)})"
+        super().__init__(listed, what="built-in tool", message=text)
 
 
 class RegisterFailedError(HarborageError):

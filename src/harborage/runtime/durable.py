@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias, Typ
 
 import msgspec
 
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, NotFoundError
 from harborage.identity import Quadruple
 from harborage.planner import Finish, FinishReason, JoinSpec
 from harborage.runtime.context import Context
@@ -63,8 +63,17 @@ class EngineElsewhereError(EngineError):
     """
 
 
-class RunNotFoundError(EngineError):
-    """This host knows no run with that id."""
+class RunNotFoundError(EngineError, NotFoundError):
+    """There is no run with that id here."""
+
+    what = "run"
+
+
+class RunEndedError(RunNotFoundError):
+    """The run has ended, so it takes nothing more; start another to go on."""
+
+    def __init__(self, run_id: str = "") -> None:
+        super().__init__(run_id, message=f"run {run_id} has ended; start another to go on" if run_id else "")
 
 
 class RunFailedError(EngineError):
@@ -322,7 +331,8 @@ class Engine(Protocol):
         A blocked run takes it once it goes on again, which is logged.
 
         Raises:
-            RunNotFoundError: no such run, or it has ended.
+            RunNotFoundError: no such run.
+            RunEndedError: it has ended.
         """
         ...
 

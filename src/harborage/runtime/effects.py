@@ -13,15 +13,15 @@ from typing import Any
 
 import msgspec
 
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, NotFoundError
 
 
-class EffectUnknownError(HarborageError):
+class EffectUnknownError(NotFoundError):
     """A run asked for an effect that nobody registered."""
 
     def __init__(self, name: str = "", known: tuple[str, ...] = ()) -> None:
-        self.name = name
-        super().__init__(f"no effect {name!r} is registered (known: {', '.join(known) or '<none>'})")
+        text = f"no effect {name!r} is registered (known: {', '.join(known) or '<none>'})"
+        super().__init__(name, what="effect", message=text)
 
 
 class StepCall(msgspec.Struct, frozen=True, gc=False):

@@ -28,7 +28,7 @@ from harborage.tasks import (
     GroupNotFoundError,
     GroupStatus,
     InProcessTaskRegistry,
-    NotFoundError,
+    TaskNotFoundError,
 )
 
 _LIVE_GROUPS = tuple(status for status in RowStatus if not status.is_final)
@@ -154,7 +154,7 @@ async def _withdraw(places: Places, wait: Wait) -> str:
 async def _end_task(places: Places, wait: Wait) -> str:
     try:
         return "cancelled" if await places.tasks.cancel(wait.id, wait.orphan, who=wait.who) else ""
-    except NotFoundError:
+    except TaskNotFoundError:
         return ""
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from harborage.errors import InvalidOptionError, at_least
 from harborage.events import BusClosedError
 from harborage.ids import new_id
-from harborage.runtime.durable import Engine, RunNotFoundError, RunStatus
+from harborage.runtime.durable import Engine, RunEndedError, RunStatus
 from harborage.runtime.pauses import (
     AlreadyResumedError,
     Pause,
@@ -184,7 +184,7 @@ class Run:
             AlreadyResumedError: it was settled before.
             AlreadyAnsweredError: it has an answer on its way; the first one counts.
             ToolContextLostError: the run needs a live handle that the process that would carry it does not hold.
-            RunCancelledError, RunNotFoundError: the run is cancelled, or has ended.
+            RunCancelledError, RunEndedError: the run is cancelled, or has ended.
         """
         _check_object("approve", "args", args)
         _check_text("approve", "token", token)
@@ -242,7 +242,7 @@ class Run:
 
     async def _check_going_on(self) -> None:
         if (await self.status()).phase.is_final:
-            raise RunNotFoundError(f"run {self.id} has ended; start another to go on")
+            raise RunEndedError(self.id)
 
     async def _announce_refusal(self, type: ControlType, error: Exception) -> None:
         """Tell of a refused control; once the runtime is closed nobody listens, and the caller learns of it anyway."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, NotFoundError
 
 
 class SessionError(HarborageError):
@@ -74,11 +74,11 @@ class SessionClosedError(_AboutSessionError):
         super().__init__(session_id, f"session {session_id!r} was closed; start a new one under a new id")
 
 
-class SessionNotFoundError(_AboutSessionError):
+class SessionNotFoundError(SessionError, NotFoundError):
     """This identity has no such session; whether another one has is not shown."""
 
-    def __init__(self, session_id: str = "") -> None:
-        super().__init__(session_id, f"no session {session_id!r} for this identity; open it first")
+    what = "session"
+    fix = "open it first, under the same identity"
 
 
 class SessionCorruptError(_AboutSessionError):

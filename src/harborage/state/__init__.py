@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from harborage.state.errors import MigrationChangedError as MigrationChangedError
     from harborage.state.errors import MigrationError as MigrationError
     from harborage.state.errors import NetworkFileSystemError as NetworkFileSystemError
-    from harborage.state.errors import NotFoundError as NotFoundError
+    from harborage.state.errors import RecordNotFoundError as RecordNotFoundError
     from harborage.state.errors import SchemaNewerError as SchemaNewerError
     from harborage.state.errors import StateError as StateError
     from harborage.state.errors import StorageUrlError as StorageUrlError
@@ -49,7 +49,7 @@ else:
             "harborage.state.errors": (
                 "AnswerLostError DatabaseCorruptError DatabaseError DatabaseFullError DatabaseLockedError "
                 "DatabaseReadOnlyError DatabaseUnreachableError IdempotencyConflictError InvalidRecordError "
-                "MigrationChangedError MigrationError NetworkFileSystemError NotFoundError SchemaNewerError "
+                "MigrationChangedError MigrationError NetworkFileSystemError RecordNotFoundError SchemaNewerError "
                 "StateError StorageUrlError StoreClosedError"
             ),
             "harborage.state.memory": "MemoryStateStore",

@@ -16,7 +16,7 @@ import msgspec
 from harborage import codec
 from harborage.concurrency import together
 from harborage.ids import new_id
-from harborage.state.errors import IdempotencyConflictError, NotFoundError, StateError
+from harborage.state.errors import IdempotencyConflictError, RecordNotFoundError, StateError
 from harborage.state.store import StateRecord, StateStore
 
 if TYPE_CHECKING:
@@ -186,14 +186,14 @@ class Directory:
         """Whether there is such a chunk, readable or not."""
         try:
             await self._store.load(self._place, f"{self._kind}/{number}")
-        except NotFoundError:
+        except RecordNotFoundError:
             return False
         return True
 
     async def _load(self, kind: str) -> _Chunk | None:
         try:
             record = await self._store.load(self._place, kind)
-        except NotFoundError:
+        except RecordNotFoundError:
             return None
         try:
             found: _Chunk = codec.decode(record.data, _Chunk)

@@ -1,7 +1,7 @@
 """What can go wrong with what is kept: records, runs, and the database they are kept in.
 
 StateError
-├── NotFoundError · InvalidRecordError · IdempotencyConflictError      a record
+├── RecordNotFoundError · InvalidRecordError · IdempotencyConflictError   a record
 ├── StoreClosedError                                                   the store is closed
 ├── StorageUrlError                                                    nobody can tell what to open
 └── DatabaseError                                                      the database refused; nothing was changed
@@ -22,15 +22,18 @@ from __future__ import annotations
 
 from typing import Self
 
-from harborage.errors import HarborageError, first_sentence
+from harborage.errors import HarborageError, NotFoundError, first_sentence
 
 
 class StateError(HarborageError):
     """What is kept could not be kept or read."""
 
 
-class NotFoundError(StateError):
-    """No such record for this identity; another owner's record looks exactly the same."""
+class RecordNotFoundError(StateError, NotFoundError):
+    """No such record for this identity; another owner's record looks exactly the same. `id` is its kind or event id."""
+
+    what = "state record"
+    fix = "save one first, under the same identity"
 
 
 class StoreClosedError(StateError):

@@ -9,7 +9,7 @@ import msgspec
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.identity import Identity, Quadruple, effective_quadruple, require_triple
-from harborage.state.errors import IdempotencyConflictError, InvalidRecordError, NotFoundError, StoreClosedError
+from harborage.state.errors import IdempotencyConflictError, InvalidRecordError, RecordNotFoundError, StoreClosedError
 from harborage.state.store import StateRecord, StateStore, check_record, check_slot
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class MemoryStateStore:
         check_slot(identity, kind, "state.load")
         record = self._records.get((identity, kind))
         if record is None:
-            raise NotFoundError(f"state.load: no {kind!r} record for this identity")
+            raise RecordNotFoundError(kind)
         return record
 
     async def load_by_event_id(self, event_id: str, *, who: Identity | Quadruple | None = None) -> StateRecord:
@@ -67,7 +67,7 @@ class MemoryStateStore:
             raise InvalidRecordError("state.load_by_event_id: event_id is empty")
         slot = self._slots.get((owner, event_id))
         if slot is None:
-            raise NotFoundError(f"state.load_by_event_id: no record of event {event_id!r} for this identity")
+            raise RecordNotFoundError(event_id, what="state record of event")
         return self._records[slot]
 
     async def delete(self, identity: Quadruple, kind: str) -> None:

@@ -51,7 +51,7 @@ class StateStore(Protocol):
         """The record in the slot, with `updated_at` filled in.
 
         Raises:
-            NotFoundError: the slot is empty.
+            RecordNotFoundError: the slot is empty.
             InvalidRecordError: the kind is empty.
         """
         ...
@@ -60,7 +60,7 @@ class StateStore(Protocol):
         """The record that `event_id` wrote in this session, as long as it is still in its slot.
 
         Raises:
-            NotFoundError: no such record, or it was replaced or deleted.
+            RecordNotFoundError: no such record, or it was replaced or deleted.
             InvalidRecordError: the event id is empty.
         """
         ...

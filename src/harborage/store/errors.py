@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, NotFoundError
 
 if TYPE_CHECKING:
     from harborage.store.rows import ControlRow, PauseRow, RunRow, SessionRow
@@ -150,8 +150,10 @@ class WaitCycleError(CommitRefusedError):
         super().__init__(f"run {run_id} cannot wait for {awaits}, which waits for it" if run_id else "")
 
 
-class RowNotFoundError(StoreError):
-    """No such row; a row of another owner looks exactly the same."""
+class RowNotFoundError(StoreError, NotFoundError):
+    """No such row; a row of another owner looks exactly the same. `what` is run, group, pause or patch."""
+
+    what = "row"
 
 
 class CommitInvalidError(StoreError):

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from harborage.tasks.errors import IdempotencyConflictError as IdempotencyConflictError
     from harborage.tasks.errors import InvalidRequestError as InvalidRequestError
     from harborage.tasks.errors import InvalidTransitionError as InvalidTransitionError
-    from harborage.tasks.errors import NotFoundError as NotFoundError
     from harborage.tasks.errors import PatchNotFoundError as PatchNotFoundError
     from harborage.tasks.errors import RegistryClosedError as RegistryClosedError
     from harborage.tasks.errors import StaleChangeError as StaleChangeError
     from harborage.tasks.errors import TaskCorruptError as TaskCorruptError
     from harborage.tasks.errors import TaskError as TaskError
     from harborage.tasks.errors import TaskLimitError as TaskLimitError
+    from harborage.tasks.errors import TaskNotFoundError as TaskNotFoundError
     from harborage.tasks.errors import WaitCycleError as WaitCycleError
     from harborage.tasks.listing import IdentityMatch as IdentityMatch
     from harborage.tasks.listing import StatusStrip as StatusStrip
@@ -74,7 +74,7 @@ else:
             "harborage.tasks.errors": (
                 "AcknowledgePublishError AdminScopeRequiredError GroupInvalidTransitionError "
                 "GroupNotFoundError GroupNotSealedError GroupSealedError IdempotencyConflictError InvalidRequestError "
-                "InvalidTransitionError NotFoundError PatchNotFoundError RegistryClosedError StaleChangeError "
+                "InvalidTransitionError TaskNotFoundError PatchNotFoundError RegistryClosedError StaleChangeError "
                 "TaskCorruptError TaskError TaskLimitError WaitCycleError"
             ),
             "harborage.tasks.requests": "DEFAULT_MAX_CHILDREN DEFAULT_MAX_TREE TaskLimits",

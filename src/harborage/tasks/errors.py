@@ -3,7 +3,7 @@
 TaskError
 ├── RegistryClosedError          the registry was closed
 ├── InvalidRequestError          a request is malformed
-├── NotFoundError                no such task here
+├── TaskNotFoundError            no such task here
 ├── InvalidTransitionError       the task cannot go there from where it is
 ├── IdempotencyConflictError     the key was used for another request
 ├── TaskLimitError               the tree or its parent has as many tasks as it may
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, NotFoundError
 
 
 class TaskError(HarborageError):
@@ -42,12 +42,11 @@ class InvalidRequestError(TaskError):
         super().__init__(f"{field}: {reason}" if field else reason)
 
 
-class NotFoundError(TaskError):
+class TaskNotFoundError(TaskError, NotFoundError):
     """No task of this session has this id. Tasks of other identities are not found either."""
 
-    def __init__(self, task_id: str = "") -> None:
-        self.task_id = task_id
-        super().__init__(f"task {task_id!r} not found in this session")
+    what = "task"
+    fix = "use an id that `spawn` or `list` gave in this session"
 
 
 class InvalidTransitionError(TaskError):
@@ -80,12 +79,11 @@ class AdminScopeRequiredError(TaskError):
         super().__init__(f"listing tasks of {tenant_count} tenants takes the admin scope")
 
 
-class GroupNotFoundError(TaskError):
+class GroupNotFoundError(TaskError, NotFoundError):
     """No group of this session has this id. Groups of other identities are not found either."""
 
-    def __init__(self, group_id: str = "") -> None:
-        self.group_id = group_id
-        super().__init__(f"task group {group_id!r} not found in this session")
+    what = "task group"
+    fix = "use the id of a group that was opened in this session"
 
 
 class GroupSealedError(TaskError):
@@ -138,12 +136,11 @@ class WaitCycleError(TaskError):
         )
 
 
-class PatchNotFoundError(TaskError):
+class PatchNotFoundError(TaskError, NotFoundError):
     """No patch of this session has this id. Patches of other identities are not found either."""
 
-    def __init__(self, patch_id: str = "") -> None:
-        self.patch_id = patch_id
-        super().__init__(f"patch {patch_id!r} not found in this session")
+    what = "patch"
+    fix = "use the id of a patch that a task of this session proposed"
 
 
 class StaleChangeError(TaskError):

@@ -61,7 +61,7 @@ class TaskRegistry(Protocol):
         """The task as it stands.
 
         Raises:
-            NotFoundError: unknown, or another session's.
+            TaskNotFoundError: unknown, or another session's.
         """
         ...
 
@@ -122,7 +122,7 @@ class TaskRegistry(Protocol):
         """The task once it has ended; wakes by the change itself, never polls.
 
         Raises:
-            NotFoundError: at once, for an unknown or foreign task.
+            TaskNotFoundError: at once, for an unknown or foreign task.
             RegistryClosedError: the registry closed before the task ended.
         """
         ...

@@ -13,7 +13,7 @@ import msgspec
 
 from harborage.events import AdminTasksListedPayload, Event, EventBus, EventType, Triple
 from harborage.identity import Identity, Quadruple, effective_quadruple, held_scopes, require_triple
-from harborage.tasks.errors import AdminScopeRequiredError, InvalidRequestError, NotFoundError
+from harborage.tasks.errors import AdminScopeRequiredError, InvalidRequestError, TaskNotFoundError
 from harborage.tasks.listing import (
     TaskDetail,
     TaskListFilter,
@@ -88,7 +88,7 @@ class TaskListing:
 
         Raises:
             IdentityRequiredError, InvalidRequestError: no identity; no id.
-            NotFoundError: unknown, or another session's.
+            TaskNotFoundError: unknown, or another session's.
         """
         caller = _caller(who, "tasks.get")
         if not task_id.strip():
@@ -102,7 +102,7 @@ class TaskListing:
             return None
         try:
             return await self._reader.get(task.parent_task_id, who=caller)
-        except NotFoundError:
+        except TaskNotFoundError:
             return None
 
     async def _read_across(self, caller: Identity, filter: TaskListFilter) -> Sequence[Task]:

@@ -38,11 +38,11 @@ from harborage.tasks.errors import (
     IdempotencyConflictError,
     InvalidRequestError,
     InvalidTransitionError,
-    NotFoundError,
     PatchNotFoundError,
     RegistryClosedError,
     StaleChangeError,
     TaskLimitError,
+    TaskNotFoundError,
     WaitCycleError,
 )
 from harborage.tasks.grouping import MAX_TRIES, Groups
@@ -205,7 +205,7 @@ class InProcessTaskRegistry:
     async def begin_wait(self, waiter: TaskID, target: TaskID | TaskGroupID, *, who: Who | None = None) -> None:
         try:
             row = await self._row(waiter, who, "tasks.begin_wait")
-        except NotFoundError:
+        except TaskNotFoundError:
             return  # nobody can wait for a run without a task, so it is in no circle
         try:
             await self._store.commit(Commit(moves=(Move(run_id=waiter, expected=LIVE, awaits=target),)))
@@ -219,7 +219,7 @@ class InProcessTaskRegistry:
             row = await self._row(waiter, who, "tasks.end_wait")
             if row.awaits:
                 await self._store.commit(Commit(moves=(Move(run_id=waiter, expected=LIVE, awaits=""),)))
-        except (NotFoundError, RowNotFoundError, StatusConflictError):
+        except (TaskNotFoundError, RowNotFoundError, StatusConflictError):
             return
 
     # Control
@@ -319,7 +319,7 @@ class InProcessTaskRegistry:
                 )
                 count += 1
                 await self._changes.commit(Commit(), [announcements.acknowledged(task_of(row), self._clock.now())])
-            except (NotFoundError, StatusConflictError):
+            except (TaskNotFoundError, StatusConflictError):
                 continue
             except Exception as error:  # noqa: BLE001 - joined and raised below
                 errors.append(error)
@@ -411,12 +411,12 @@ class InProcessTaskRegistry:
         """The whole row of a task of the caller's session.
 
         Raises:
-            NotFoundError: there is none.
+            TaskNotFoundError: there is none.
         """
         session = self._caller(who, what)
         rows = (await self._store.runs(RunQuery(run_ids=(task_id,), is_whole=True, limit=1))).rows
         if not rows or rows[0].who != session:
-            raise NotFoundError(task_id)
+            raise TaskNotFoundError(task_id)
         return rows[0]
 
     async def _patch(self, session: Identity, patch_id: str) -> TaskPatch:
@@ -429,7 +429,7 @@ class InProcessTaskRegistry:
         """The new task at its place in the tree. A parent without a task is a root."""
         try:
             parent = await self._row(parent_id, task.identity.identity, "tasks.spawn")
-        except NotFoundError:
+        except TaskNotFoundError:
             return replace(task, root_task_id=parent_id)
         most = None if parent.deadline is None else moment(parent.deadline)
         root = parent.root or parent.run_id

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, NotFoundError
 from harborage.tools.enums import ErrorClass
 
 if TYPE_CHECKING:
@@ -37,26 +37,20 @@ class ToolError(HarborageError):
     error_class: ClassVar[ErrorClass | None] = None
 
 
-class ToolNotFoundError(ToolError):
-    """No tool has this name, or none that the caller may see. `name` is the wanted name."""
+class ToolNotFoundError(ToolError, NotFoundError):
+    """No tool has this name, or none that the caller may see. `id` is the wanted name."""
 
     error_class = ErrorClass.PERMANENT
-
-    def __init__(self, name: str = "") -> None:
-        self.name = name
-        super().__init__(f"no tool {name!r} here; list the catalog for the names you may use")
+    what = "tool"
+    fix = "list the catalog for the names you may use"
 
 
-class HandleUnknownError(ToolError):
+class HandleUnknownError(ToolError, NotFoundError):
     """A tool asked for a live object that its run's context does not name, or that is in another process."""
 
     error_class = ErrorClass.PERMANENT
-
-    def __init__(self, name: str = "", reason: str = "") -> None:
-        self.name = name
-        super().__init__(
-            reason or f"the run's context has no handle {name!r}; a context provider sets it with handles={{…}}"
-        )
+    what = "handle"
+    fix = "a context provider puts it into the run's context with handles={…}"
 
 
 class ToolDuplicateNameError(ToolError):

@@ -19,7 +19,7 @@ from harborage.ids import new_id
 from harborage.state import (
     IdempotencyConflictError,
     InvalidRecordError,
-    NotFoundError,
+    RecordNotFoundError,
     StateRecord,
     StateStore,
     StoreClosedError,
@@ -86,7 +86,7 @@ async def a_replaced_event_id_is_forgotten(store: StateStore) -> None:
     first = a_record(b"one")
     await store.save(first)
     await store.save(a_record(b"two"))
-    await expect_raises(NotFoundError, store.load_by_event_id(first.event_id, who=ME), "the replaced event id")
+    await expect_raises(RecordNotFoundError, store.load_by_event_id(first.event_id, who=ME), "the replaced event id")
     await store.save(msgspec.structs.replace(first, data=b"three"))
     expect_equal((await store.load(ME, "kind")).data, b"three", "data saved under the freed event id")
 
@@ -113,7 +113,7 @@ async def an_event_id_stands_for_one_record(store: StateStore) -> None:
         attempt = msgspec.structs.replace(record, **change)
         await expect_raises(IdempotencyConflictError, store.save(attempt), f"reuse with another {next(iter(change))}")
     expect_equal((await store.load(ME, "kind")).data, record.data, "data after refused saves")
-    await expect_raises(NotFoundError, store.load(ME, "other"), "the slot of a refused save")
+    await expect_raises(RecordNotFoundError, store.load(ME, "other"), "the slot of a refused save")
 
 
 async def runs_and_kinds_are_slots_of_their_own(store: StateStore) -> None:
@@ -130,8 +130,10 @@ async def owners_never_meet(store: StateStore) -> None:
     record = a_record()
     await store.save(record)
     for other in OTHERS:
-        await expect_raises(NotFoundError, store.load(other, "kind"), "a foreign load")
-        await expect_raises(NotFoundError, store.load_by_event_id(record.event_id, who=other), "a foreign event id")
+        await expect_raises(RecordNotFoundError, store.load(other, "kind"), "a foreign load")
+        await expect_raises(
+            RecordNotFoundError, store.load_by_event_id(record.event_id, who=other), "a foreign event id"
+        )
         await store.delete(other, "kind")
     expect_equal((await store.load(ME, "kind")).data, record.data, "the record after foreign deletes")
 
@@ -204,13 +206,13 @@ async def the_ambient_identity_is_the_fallback(store: StateStore) -> None:
     with bound(ME):
         expect_equal((await store.load_by_event_id(record.event_id)).data, record.data, "the ambient lookup")
     with bound(OTHERS[0]):
-        await expect_raises(NotFoundError, store.load_by_event_id(record.event_id), "a foreign ambient lookup")
+        await expect_raises(RecordNotFoundError, store.load_by_event_id(record.event_id), "a foreign ambient lookup")
 
 
 async def a_missing_record_is_not_found(store: StateStore) -> None:
     """An empty slot and an unknown event id are not found."""
-    await expect_raises(NotFoundError, store.load(ME, "kind"), "an empty slot")
-    await expect_raises(NotFoundError, store.load_by_event_id(new_id(), who=ME), "an unknown event id")
+    await expect_raises(RecordNotFoundError, store.load(ME, "kind"), "an empty slot")
+    await expect_raises(RecordNotFoundError, store.load_by_event_id(new_id(), who=ME), "an unknown event id")
 
 
 async def deleting_empties_the_slot(store: StateStore) -> None:
@@ -219,8 +221,8 @@ async def deleting_empties_the_slot(store: StateStore) -> None:
     await store.save(record)
     await store.delete(ME, "kind")
     await store.delete(ME, "kind")
-    await expect_raises(NotFoundError, store.load(ME, "kind"), "a deleted slot")
-    await expect_raises(NotFoundError, store.load_by_event_id(record.event_id, who=ME), "a deleted event id")
+    await expect_raises(RecordNotFoundError, store.load(ME, "kind"), "a deleted slot")
+    await expect_raises(RecordNotFoundError, store.load_by_event_id(record.event_id, who=ME), "a deleted event id")
     await store.save(record)
     expect_equal((await store.load(ME, "kind")).data, record.data, "the record saved again")
 
@@ -266,7 +268,9 @@ async def a_hundred_writers_of_one_slot(store: StateStore) -> None:
     expect((kept.event_id, kept.version, kept.data) in {(r.event_id, r.version, r.data) for r in records}, "one record")
     for record in records:
         if record.event_id != kept.event_id:
-            await expect_raises(NotFoundError, store.load_by_event_id(record.event_id, who=ME), "a replaced event id")
+            await expect_raises(
+                RecordNotFoundError, store.load_by_event_id(record.event_id, who=ME), "a replaced event id"
+            )
 
 
 async def a_swap_needs_what_was_read(store: StateStore) -> None:
@@ -281,7 +285,7 @@ async def a_swap_needs_what_was_read(store: StateStore) -> None:
     expect_equal(await store.swap(second, after=first.event_id), True, "a swap that names what is there")
     expect_equal(await store.swap(third, after=first.event_id), False, "a swap that names what was there")
     expect_equal((await store.load(ME, "kind")).event_id, second.event_id, "what is there now")
-    await expect_raises(NotFoundError, store.load_by_event_id(third.event_id, who=ME), "what was not kept")
+    await expect_raises(RecordNotFoundError, store.load_by_event_id(third.event_id, who=ME), "what was not kept")
     await expect_raises(InvalidRecordError, store.swap(a_record(event_id=""), after=""), "a swap without an event id")
 
 
@@ -295,7 +299,7 @@ async def of_a_hundred_swaps_none_is_lost(store: StateStore) -> None:
             try:
                 before = await store.load(ME, "kind")
                 after, data = before.event_id, before.data
-            except NotFoundError:
+            except RecordNotFoundError:
                 after, data = "", b""
             if await store.swap(a_record(data + bytes([index])), after=after):
                 return

@@ -19,7 +19,6 @@ from harborage.identity import Identity, IdentityRequiredError, Quadruple, bound
 from harborage.tasks import (
     AcknowledgePublishError,
     InvalidTransitionError,
-    NotFoundError,
     Propagate,
     RegistryClosedError,
     SpawnRequest,
@@ -27,6 +26,7 @@ from harborage.tasks import (
     TaskFailure,
     TaskFilter,
     TaskKind,
+    TaskNotFoundError,
     TaskStatus,
 )
 from harborage.testing.clock import settle
@@ -102,11 +102,11 @@ async def foreign_tasks_are_not_found(bench: Bench) -> None:
     bench.events.clear()
     for other in OTHERS:
         for name, call in _verbs(bench, task_id, other):
-            await expect_raises(NotFoundError, call, f"{name} by {other}")
+            await expect_raises(TaskNotFoundError, call, f"{name} by {other}")
         expect_equal(await bench.registry.list(other), [], "a foreign list")
         expect_equal(await bench.registry.acknowledge_background(other, [task_id]), 0, "a foreign acknowledgement")
     for name, call in _verbs(bench, "no-such-task", SESSION):
-        await expect_raises(NotFoundError, call, f"{name} of an unknown task")
+        await expect_raises(TaskNotFoundError, call, f"{name} of an unknown task")
     expect_equal(await bench.status(task_id), TaskStatus.RUNNING, "the task")
     expect_equal(bench.events.types, [], "events")
 
@@ -120,7 +120,7 @@ async def verbs_need_an_identity(bench: Bench) -> None:
     with bound(SESSION):
         expect_equal((await bench.registry.get(task_id)).id, task_id, "an ambient get")
     with bound(OTHERS[0]):
-        await expect_raises(NotFoundError, bench.registry.get(task_id), "a foreign ambient get")
+        await expect_raises(TaskNotFoundError, bench.registry.get(task_id), "a foreign ambient get")
 
 
 async def lists_are_filtered(bench: Bench) -> None:

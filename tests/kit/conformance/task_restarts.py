@@ -21,8 +21,8 @@ from harborage.tasks import (
     GroupStatus,
     IdempotencyConflictError,
     InvalidTransitionError,
-    NotFoundError,
     TaskFilter,
+    TaskNotFoundError,
     TaskStatus,
 )
 from harborage.testing.clock import FakeClock, settle
@@ -96,7 +96,7 @@ async def a_task_comes_back_as_it_was(bench: StoredBench) -> None:
     second = await bench.start()
     expect_equal([await second.registry.get(task_id, who=ME) for task_id in ids], wanted, "the tasks")
     for other in OTHERS:
-        await expect_raises(NotFoundError, second.registry.get(ids[0], who=other), "a foreign get")
+        await expect_raises(TaskNotFoundError, second.registry.get(ids[0], who=other), "a foreign get")
         expect_equal(await second.registry.list(other), [], "a foreign list")
 
 

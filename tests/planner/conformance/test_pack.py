@@ -48,7 +48,7 @@ from harborage.tasks import (
     GroupStatus,
     GroupWatch,
     InProcessTaskRegistry,
-    NotFoundError,
+    TaskNotFoundError,
 )
 
 pytestmark = pytest.mark.anyio
@@ -283,7 +283,8 @@ async def test_a_missing_canned_answer_skips(missing):
 
 
 @pytest.mark.parametrize(
-    "answer", [*(Finish(reason) for reason in FinishReason), CallTool("a"), PlannerError("gave up"), NotFoundError("x")]
+    "answer",
+    [*(Finish(reason) for reason in FinishReason), CallTool("a"), PlannerError("gave up"), TaskNotFoundError("x")],
 )
 async def test_garbage_may_lead_to_a_finish_or_an_error(answer):
     """After garbage any decision, a finish of any reason and an error of the house are fine."""

@@ -141,7 +141,7 @@ async def test_an_answer_counts_once(gate: ApprovalGate, calling: Calling, owner
         for _ in range(2):
             with pytest.raises(ApprovalNotFoundError) as caught:
                 await gate.resolve_approval(token, REJECT, who=owner, scopes=ADMIN)
-            assert caught.value.token == token
+            assert caught.value.id == token
             assert await task == b'{"amount": 7}'
 
 

@@ -17,9 +17,9 @@ from harborage.tasks import (
     GroupSealedError,
     GroupStatus,
     InProcessTaskRegistry,
-    NotFoundError,
     SpawnRequest,
     TaskFailure,
+    TaskNotFoundError,
     WaitCycleError,
 )
 from harborage.testing.clock import FakeClock, settle
@@ -183,5 +183,5 @@ async def test_a_group_name_belongs_to_the_run_that_opened_it() -> None:
 async def test_awaiting_what_is_neither_a_task_nor_a_group_is_an_error() -> None:
     """At once: nothing waits for ever."""
     executor = CatalogToolExecutor(ToolCatalog(), None, InProcessTaskRegistry(bus=MemoryEventBus()))
-    with pytest.raises(NotFoundError):
+    with pytest.raises(TaskNotFoundError):
         await executor.execute_decision(RunContext(quadruple=Quadruple("t", "u", "s", "r")), AwaitTask("nothing"))

@@ -10,8 +10,8 @@ import pytest
 from harborage.identity import Identity
 from harborage.llm import RateLimitedError
 from harborage.planner import CallTool, Finish, FinishReason
-from harborage.runtime.durable import RunFailedError
-from harborage.runtime.history import RunPrefixError, RunUnknownError, all_runs, build_history, find_run, read_run
+from harborage.runtime.durable import RunFailedError, RunNotFoundError
+from harborage.runtime.history import RunPrefixError, all_runs, build_history, find_run, read_run
 from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
 from harborage.store import RunQuery
@@ -53,7 +53,7 @@ async def test_a_run_is_named_by_the_end_of_its_id() -> None:
     assert (await find_run(store, "FVGVBVD")).run_id == "01M84NR7FMZ99545ZP8FVGVBVD"
     with pytest.raises(RunPrefixError, match="'VBVD' could be any of 2 runs"):
         await find_run(store, "VBVD")
-    with pytest.raises(RunUnknownError):
+    with pytest.raises(RunNotFoundError):
         await find_run(store, "VQG")
 
 
@@ -70,9 +70,9 @@ async def test_an_unclear_beginning_is_an_error() -> None:
 async def test_an_unknown_run_is_an_error() -> None:
     """It says where was looked, and what shows those there are; nothing is no run."""
     store = await stored("01A")
-    with pytest.raises(RunUnknownError, match="no run 'ZZ' in sqlite:x; 'harborage runs list' shows"):
+    with pytest.raises(RunNotFoundError, match="no run 'ZZ' in sqlite:x; 'harborage runs list' shows"):
         await find_run(store, "ZZ", where="sqlite:x")
-    with pytest.raises(RunUnknownError):
+    with pytest.raises(RunNotFoundError):
         await find_run(store, "")
 
 

@@ -263,7 +263,7 @@ async def test_an_unknown_token_is_not_found(coordinator: Coordinator, owner: Qu
     """The error names it."""
     with pytest.raises(PauseNotFoundError) as caught:
         await coordinator.resume("no-such-token", PauseDecision.RESUME, who=owner)
-    assert caught.value.token == "no-such-token"
+    assert caught.value.id == "no-such-token"
 
 
 async def test_an_intruder_is_refused_and_the_owner_still_resumes(

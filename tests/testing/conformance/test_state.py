@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from harborage.identity import Identity, Quadruple
-from harborage.state import MemoryStateStore, NotFoundError, StateRecord, StateStore, StoreClosedError, memory
+from harborage.state import MemoryStateStore, RecordNotFoundError, StateRecord, StateStore, StoreClosedError, memory
 from tests.kit.conformance import state as suite
 
 
@@ -78,7 +78,7 @@ class MissingIsEmpty(MemoryStateStore):
     async def load(self, identity: Quadruple, kind: str) -> StateRecord:
         try:
             return await super().load(identity, kind)
-        except NotFoundError:
+        except RecordNotFoundError:
             return StateRecord("none", identity, kind)
 
 

@@ -76,7 +76,9 @@ class Safe(Layer):
         profile = self._cfg.profiles.get(model)
         if profile is None:
             raise UnsupportedModelError(
-                f"llm: no profile for the model {model!r}: add llm.profiles[{model!r}] with its context_window_tokens"
+                model,
+                message=f"llm: no profile for the model {model!r}: add llm.profiles[{model!r}] with its "
+                "context_window_tokens",
             )
         return profile
 

@@ -14,19 +14,21 @@ from typing import Final
 
 import msgspec
 
+from harborage.errors import NotFoundError
 from harborage.llm.errors import LLMConfigError, LLMError
 
 
-class UnknownWeightsError(LLMConfigError):
+class UnknownWeightsError(LLMConfigError, NotFoundError):
     """No weights have this name. `name` is the unknown one, `known` are the others, sorted."""
 
     def __init__(self, name: str = "", known: tuple[str, ...] = ()) -> None:
         self.name = name
         self.known = known
-        super().__init__(
+        text = (
             f"no weights are named {name!r}; known are {', '.join(known) or '<none>'}, "
             "and any file of one's own: local:/path/to/model.gguf"
         )
+        super().__init__(name, what="weights", message=text)
 
 
 class WeightsMissingError(LLMConfigError):

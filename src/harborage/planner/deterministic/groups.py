@@ -28,11 +28,11 @@ from harborage.tasks import (
     GroupRequest,
     GroupStatus,
     MemberOutcome,
-    NotFoundError,
     TaskGroup,
     TaskGroupID,
     TaskID,
     TaskKind,
+    TaskNotFoundError,
     TaskRegistry,
 )
 
@@ -318,5 +318,5 @@ async def _choose_awaited(registry: TaskRegistry, who: Quadruple, group_id: Task
 async def _has_ended(registry: TaskRegistry, who: Quadruple, task_id: TaskID) -> bool:
     try:
         return (await registry.get(task_id, who=who)).status.is_terminal
-    except NotFoundError:
+    except TaskNotFoundError:
         return False

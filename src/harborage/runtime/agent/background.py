@@ -14,10 +14,10 @@ from harborage.runtime.dispatch.heavy import Projection, heavy_answer, project
 from harborage.tasks import (
     GroupCompletion,
     MemberOutcome,
-    NotFoundError,
     RegistryClosedError,
     TaskFilter,
     TaskID,
+    TaskNotFoundError,
     TaskRegistry,
     TaskSummary,
 )
@@ -48,7 +48,7 @@ async def follow_spawned(services: AgentServices, live: LiveRun, observation: An
     live.has_children = True
     try:
         task = await tasks.get(task_id, who=live.base.quadruple)
-    except NotFoundError:
+    except TaskNotFoundError:
         return  # of another registry
     if task.group_id:
         follow(services, live, task.group_id)

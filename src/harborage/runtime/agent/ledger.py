@@ -21,7 +21,7 @@ from harborage.errors import error_reason
 from harborage.ids import new_id
 from harborage.llm import CallEstimate, LimitReachedError, PriceUnknownError
 from harborage.runtime.limits import NOTHING_SPENT, Caps, LimitName, Reached, Spent, Verdict, judge, micro_dollars
-from harborage.state import NotFoundError, StateRecord, StateStore
+from harborage.state import RecordNotFoundError, StateRecord, StateStore
 from harborage.state.directory import Directory
 from harborage.state.errors import StateError
 
@@ -236,7 +236,7 @@ class RunLedger:
         assert self._store is not None
         try:
             record = await self._store.load(replace(self._who, run_id=run_id), _KIND)
-        except NotFoundError:
+        except RecordNotFoundError:
             return None
         row: _Row = codec.decode(record.data, _Row)
         return row

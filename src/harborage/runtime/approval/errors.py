@@ -17,7 +17,7 @@ A refused call is `harborage.tools.ToolRejectedError`. Texts name tools and toke
 
 from __future__ import annotations
 
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, NotFoundError
 
 
 class ApprovalError(HarborageError):
@@ -68,12 +68,11 @@ class ApprovalScopeRequiredError(ApprovalError):
     """Answering an approval needs the scope `admin` or `console:fleet`."""
 
 
-class ApprovalNotFoundError(ApprovalError):
-    """No call waits for approval under this token here: it was answered, or has ended. `token` names it."""
+class ApprovalNotFoundError(ApprovalError, NotFoundError):
+    """No call waits for approval under this token, its `id`, here: it was answered, or has ended."""
 
-    def __init__(self, token: str = "") -> None:
-        self.token = token
-        super().__init__(f"no call waits for approval {token!r}: it was answered, has ended, or never was")
+    what = "approval"
+    fix = "it was answered, has ended, or never was: use the token of one that is pending"
 
 
 class ApprovalMismatchError(ApprovalError):

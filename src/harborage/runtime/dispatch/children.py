@@ -35,13 +35,13 @@ from harborage.tasks import (
     GroupSealedError,
     GroupStatus,
     MemberOutcome,
-    NotFoundError,
     RegistryClosedError,
     Task,
     TaskGroup,
     TaskGroupID,
     TaskID,
     TaskLimitError,
+    TaskNotFoundError,
     TaskRegistry,
     WaitCycleError,
 )
@@ -137,14 +137,14 @@ async def await_work(
 
     Raises:
         AwaitSelfError: it is the caller's own task.
-        NotFoundError: neither a task nor a group of this session.
+        TaskNotFoundError: neither a task nor a group of this session.
         WaitCycleError: it waits for the caller, directly or through others.
     """
     if target == who.run_id:
         raise AwaitSelfError(f"run {who.run_id} cannot await itself; finish, or await another task")
     try:
         task = await registry.get(target, who=who)
-    except NotFoundError:
+    except TaskNotFoundError:
         group = await find_group(registry, who, target)
         if group is None:
             raise

@@ -128,7 +128,7 @@ def _find_handle(registry: HandleRegistry | None, given: ToolContext, run_id: st
             raise ToolContextLostError(wanted)
         return registry.get(wanted)
     except ToolContextLostError as lost:
-        raise HandleUnknownError(name, str(lost)) from lost
+        raise HandleUnknownError(name, message=str(lost)) from lost
 
 
 class ToolInvokeError(HarborageError):

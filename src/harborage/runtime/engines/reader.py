@@ -232,7 +232,8 @@ def _settle(waiter: asyncio.Future[Ending | None], ending: Ending | None) -> Non
 
 def not_found(run_id: str, store: Store) -> RunNotFoundError:
     """What is said of a run that `store` does not hold, or not for the one who asks: both learn the same."""
-    return RunNotFoundError(f"no run {run_id!r} on this host{'' if commit_now_of(store) is None else _FORGOTTEN}")
+    is_forgetful = commit_now_of(store) is not None
+    return RunNotFoundError(run_id, message=f"no run {run_id!r} here{_FORGOTTEN}" if is_forgetful else "")
 
 
 def is_blocked(row: RunRow) -> bool:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from harborage import codec
 from harborage.ids import new_id
-from harborage.runtime.durable import RunNotFoundError
+from harborage.runtime.durable import RunEndedError
 from harborage.runtime.pauses import AlreadyAnsweredError, AlreadyResumedError, PauseFilter, PauseNotFoundError
 from harborage.runtime.pauses.rows import pause_of
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope, answered_pause
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from harborage.store import Records, RunRow
 
 _GO_ON: Final = frozenset({ControlType.APPROVE, ControlType.RESUME})
-_ENDED: Final = "run {} has ended; start another to go on"
 
 MAX_UNREAD: Final = 10_000
 """How many controls may wait for one run unless told otherwise."""
@@ -70,11 +69,11 @@ class ControlSender:
         """The control as its run will get it: valid, stamped with the time, with an event id.
 
         Raises:
-            RunNotFoundError: the run has ended.
+            RunEndedError: the run has ended.
             SteeringError, IdentityRequiredError: as `Inbox.enqueue`.
         """
         if row.status.is_final:
-            raise RunNotFoundError(_ENDED.format(row.run_id))
+            raise RunEndedError(row.run_id)
         checking = Inbox(row.quadruple, self._clock)
         checking.enqueue(control)
         (stamped,) = checking.drain()
@@ -89,7 +88,7 @@ class ControlSender:
         """Keep a checked control for its run; False when that has had it.
 
         Raises:
-            RunNotFoundError: the run has ended.
+            RunEndedError: the run has ended.
             InboxFullError: too many controls wait for it.
             AlreadyResumedError: the pause that it answers was settled, or has another answer on its way.
             DatabaseError: the store refused.
@@ -107,7 +106,7 @@ class ControlSender:
         try:
             return (await self._store.commit(Commit(sends=(sent,)))).sent[0]
         except (RowNotFoundError, RunOverError) as error:
-            raise RunNotFoundError(_ENDED.format(run.run_id)) from error
+            raise RunEndedError(run.run_id) from error
         except StoreFullError as error:
             raise InboxFullError(run=run, limit=limit) from error
         except PauseAnsweredError as error:

@@ -20,7 +20,7 @@ from harborage.runtime.history.model import (
     Totals,
 )
 from harborage.runtime.history.offline import OfflineError, offline
-from harborage.runtime.history.reading import RunPrefixError, RunUnknownError, all_runs, find_run, read_run
+from harborage.runtime.history.reading import RunPrefixError, all_runs, find_run, read_run
 from harborage.runtime.history.render import render_history
 from harborage.runtime.history.replaying import Replayed, ReplayError, replay
 
@@ -40,7 +40,6 @@ __all__ = [
     "Replayed",
     "RunHistory",
     "RunPrefixError",
-    "RunUnknownError",
     "StepTaken",
     "Totals",
     "all_runs",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from harborage.errors import HarborageError
+from harborage.runtime.durable import RunNotFoundError
 from harborage.runtime.engines.reader import RunReader
 from harborage.runtime.journal import encode_entry
 from harborage.store import RunQuery
@@ -17,16 +18,6 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 5
 _LEAST_END: Final = 4
-
-
-class RunUnknownError(HarborageError):
-    """There is no run with that id in the store. `wanted` is the id."""
-
-    def __init__(self, wanted: str = "", where: str = "") -> None:
-        self.wanted = wanted
-        place = f" in {where}" if where else ""
-        missing = f"no run {wanted!r}{place}" if wanted else f"an empty id names no run{place}" if where else ""
-        super().__init__(f"{missing}; 'harborage runs list' shows those there are" if missing else "")
 
 
 class RunPrefixError(HarborageError):
@@ -57,20 +48,25 @@ async def find_run(store: Store, wanted: str, *, where: str = "") -> RunRow:
     An id begins with the time: runs that were started together differ at the end, of which four characters are enough.
 
     Raises:
-        RunUnknownError: there is none.
+        RunNotFoundError: there is none.
         RunPrefixError: there are several.
     """
     if not wanted:
-        raise RunUnknownError("", where)
+        raise _not_found("an empty id names no run", wanted, where)
     exact = (await store.runs(RunQuery(run_ids=(wanted,), limit=1))).rows
     if exact:
         return exact[0]
     found = [one for one in await all_runs(store, RunQuery()) if is_part(wanted, one.run_id)]
     if not found:
-        raise RunUnknownError(wanted, where)
+        raise _not_found(f"no run {wanted!r}", wanted, where)
     if len(found) > 1:
         raise RunPrefixError(wanted, tuple(one.run_id for one in found))
     return found[0]
+
+
+def _not_found(what: str, wanted: str, where: str) -> RunNotFoundError:
+    place = f" in {where}" if where else ""
+    return RunNotFoundError(wanted, message=f"{what}{place}; 'harborage runs list' shows those there are")
 
 
 async def read_run(store: Store, run_id: str) -> builtins.list[bytes]:

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, NotFoundError
 
 if TYPE_CHECKING:
     from harborage.runtime.pauses.model import Pause
@@ -66,12 +66,11 @@ class InvalidPageError(PauseError):
         super().__init__(f"invalid page {page} of size {page_size}; neither may be negative, the size is at most 200")
 
 
-class PauseNotFoundError(PauseError):
-    """There is no pause with this token: it was never opened, or was settled and deleted. `token` names it."""
+class PauseNotFoundError(PauseError, NotFoundError):
+    """There is no pause with this token, its `id`: it was never opened, or was settled and deleted."""
 
-    def __init__(self, token: str = "") -> None:
-        self.token = token
-        super().__init__(f"no pause {token!r}: it never was, or it was settled and is gone")
+    what = "pause"
+    fix = "it never was, or it was settled and is gone: use the token of one that is pending"
 
 
 class PauseAmbiguousError(PauseError):

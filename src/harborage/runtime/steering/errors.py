@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, NotFoundError
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
@@ -64,12 +64,13 @@ class ScopeMismatchError(SteeringError):
         super().__init__(message)
 
 
-class InboxNotFoundError(SteeringError):
+class InboxNotFoundError(SteeringError, NotFoundError):
     """No live inbox for this run: it never started here, or it has ended. `run` names it."""
 
     def __init__(self, message: str = "", *, run: Quadruple | None = None) -> None:
         self.run = run
-        super().__init__(message or _about(run, "no live inbox: it never started here, or it has ended"))
+        text = message or _about(run, "no live inbox: it never started here, or it has ended; start another run")
+        super().__init__("" if run is None else run.run_id, what="inbox", message=text)
 
 
 class InboxExistsError(SteeringError):

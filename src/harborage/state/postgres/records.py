@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.identity import Identity, Quadruple, effective_quadruple, require_triple
-from harborage.state.errors import IdempotencyConflictError, InvalidRecordError, NotFoundError, StoreClosedError
+from harborage.state.errors import IdempotencyConflictError, InvalidRecordError, RecordNotFoundError, StoreClosedError
 from harborage.state.postgres.database import PACKAGE, Database
 from harborage.state.postgres.faults import is_unique_violation
 from harborage.state.postgres.rows import state_record_of
@@ -91,7 +91,7 @@ class PostgresStateStore:
         who = (identity.tenant_id, identity.user_id, identity.session_id)
         row = await self._database.fetchrow(_SQL["load"], *who, identity.run_id, kind)
         if row is None:
-            raise NotFoundError(f"state.load: no {kind!r} record for this identity")
+            raise RecordNotFoundError(kind)
         return state_record_of(row, *who)
 
     async def load_by_event_id(self, event_id: str, *, who: Identity | Quadruple | None = None) -> StateRecord:
@@ -104,7 +104,7 @@ class PostgresStateStore:
         triple = (asked.tenant_id, asked.user_id, asked.session_id)
         row = await self._database.fetchrow(_SQL["load_by_event_id"], *triple, event_id)
         if row is None:
-            raise NotFoundError(f"state.load_by_event_id: no record of event {event_id!r} for this identity")
+            raise RecordNotFoundError(event_id, what="state record of event")
         return state_record_of(row, *triple)
 
     async def delete(self, identity: Quadruple, kind: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.identity import Identity, Quadruple, effective_quadruple, require_triple
-from harborage.state.errors import IdempotencyConflictError, InvalidRecordError, NotFoundError, StoreClosedError
+from harborage.state.errors import IdempotencyConflictError, InvalidRecordError, RecordNotFoundError, StoreClosedError
 from harborage.state.store import StateRecord, check_record, check_slot
 from harborage.store.sqlite.connection import statements
 from harborage.store.times import micros, moment
@@ -55,7 +55,7 @@ class SQLiteStateStore:
         key = (*_triple(identity), identity.run_id, kind)
         row = await self._database.read(lambda transaction: transaction.execute(self._sql["in_slot"], key).get)
         if row is None:
-            raise NotFoundError(f"state.load: no {kind!r} record for this identity")
+            raise RecordNotFoundError(kind)
         return _record(identity, row)
 
     async def load_by_event_id(self, event_id: str, *, who: Identity | Quadruple | None = None) -> StateRecord:
@@ -68,7 +68,7 @@ class SQLiteStateStore:
         key = (*_triple(asked), event_id)
         row = await self._database.read(lambda transaction: transaction.execute(self._sql["under_event_id"], key).get)
         if row is None:
-            raise NotFoundError(f"state.load_by_event_id: no record of event {event_id!r} for this identity")
+            raise RecordNotFoundError(event_id, what="state record of event")
         return _record(asked, row)
 
     async def delete(self, identity: Quadruple, kind: str) -> None:

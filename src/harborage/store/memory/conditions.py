@@ -115,7 +115,7 @@ def _check_start(tables: Tables, start: NewRun, commit: Commit) -> None:
         opened = any(isinstance(one, NewGroup) and one.group_id == start.group for one in commit.groups)
         group = tables.groups.get(start.who, start.group)
         if group is None and not opened:
-            raise RowNotFoundError(f"no group {start.group} in this session")
+            raise RowNotFoundError(start.group, what="group")
         if group is not None and group.status is not GroupStatus.OPEN:
             raise GroupClosedError(start.group, group.status)
 
@@ -123,7 +123,7 @@ def _check_start(tables: Tables, start: NewRun, commit: Commit) -> None:
 def _check_group(tables: Tables, change: ChangeGroup, commit: Commit) -> None:
     group = tables.groups.get(change.who, change.group_id)
     if group is None:
-        raise RowNotFoundError(f"no group {change.group_id} in this session")
+        raise RowNotFoundError(change.group_id, what="group")
     if group.status not in change.expected:
         raise StatusConflictError(f"group {change.group_id}", group.status, change.expected)
     live = group.open_members
@@ -145,7 +145,7 @@ def _check_patch(tables: Tables, patch: DecidePatch) -> None:
     if not patch.decision:
         return
     if known is None:
-        raise RowNotFoundError(f"no patch {patch.patch_id} in this session")
+        raise RowNotFoundError(patch.patch_id, what="patch")
     if known.decision:
         raise StatusConflictError(f"patch {patch.patch_id}", known.decision, ("pending",))
 

@@ -33,7 +33,7 @@ class Pauses:
             RowNotFoundError: there is none.
         """
         if (row := self._rows.get(token)) is None:
-            raise RowNotFoundError(f"no pause {token!r} in this store")
+            raise RowNotFoundError(token, what="pause")
         return row
 
     def likely(self, query: PauseQuery) -> Iterator[PauseRow]:

@@ -237,7 +237,7 @@ class MemoryStore:
         self._check_open()
         group = self._tables.groups.get(who, group_id)
         if group is None:
-            raise RowNotFoundError(f"no group {group_id} in this session")
+            raise RowNotFoundError(group_id, what="group")
         return group, [self._tables.runs[run_id].row for run_id in self._tables.groups.members(who, group_id)]
 
     async def groups(self, query: GroupQuery) -> Page[GroupRow]:

@@ -419,7 +419,7 @@ class Tables:
             RowNotFoundError: there is none.
         """
         if (held := self.runs.get(run_id)) is None:
-            raise RowNotFoundError(f"no run {run_id!r} in this store")
+            raise RowNotFoundError(run_id, what="run")
         return held
 
     def of_session(self, run_id: str, who: Identity) -> HeldRun | None:

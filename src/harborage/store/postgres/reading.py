@@ -53,7 +53,7 @@ class Reading:
         """
         page = await self.runs(RunQuery(run_ids=(run_id,), limit=1))
         if not page.rows:
-            raise RowNotFoundError(f"no run {run_id!r} in this store")
+            raise RowNotFoundError(run_id, what="run")
         return page.rows[0]
 
     async def pause(self, token: str) -> PauseRow:
@@ -64,7 +64,7 @@ class Reading:
         """
         page = await self.pauses(PauseQuery(tokens=(token,), limit=1))
         if not page.rows:
-            raise RowNotFoundError(f"no pause {token!r} in this store")
+            raise RowNotFoundError(token, what="pause")
         return page.rows[0]
 
     async def patch(self, patch_id: str, who: Identity) -> PatchRow | None:
@@ -171,7 +171,7 @@ class Reading:
         """
         found = (await self.groups(group_query(who, group_id))).rows
         if not found:
-            raise RowNotFoundError(f"no group {group_id} in this session")
+            raise RowNotFoundError(group_id, what="group")
         return found[0], (await self.runs(members_query(found[0]))).rows
 
     async def _fetch(self, statement: Statement) -> Sequence[Row]:

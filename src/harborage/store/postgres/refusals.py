@@ -72,13 +72,13 @@ async def refusal(commit: Commit, answer: Answer, reading: Reading) -> StoreErro
         case "patch":
             return StatusConflictError(f"patch {commit.patches[at].patch_id}", found, ("pending",))
         case "no_run":
-            return RowNotFoundError(f"no run {found!r} in this store")
+            return RowNotFoundError(found, what="run")
         case "no_pause":
-            return RowNotFoundError(f"no pause {found!r} in this store")
+            return RowNotFoundError(found, what="pause")
         case "no_group":
-            return RowNotFoundError(f"no group {found} in this session")
+            return RowNotFoundError(found, what="group")
         case "no_patch":
-            return RowNotFoundError(f"no patch {found} in this session")
+            return RowNotFoundError(found, what="patch")
         case "cycle":
             waits = [part.awaits for part in (commit.change, *commit.moves) if part is not None and part.awaits]
             return WaitCycleError(found, waits[0])

@@ -76,7 +76,7 @@ class Conditions:
         """
         row = tx.execute(self._sql["held"], (run_id,)).fetchone()
         if row is None:
-            raise RowNotFoundError(f"no run {run_id!r} in this store")
+            raise RowNotFoundError(run_id, what="run")
         return row
 
     def _check_start(self, tx: Transaction, start: NewRun, commit: Commit) -> None:
@@ -103,7 +103,7 @@ class Conditions:
                 raise GroupClosedError(start.group, found[1])
             is_new = any(isinstance(one, NewGroup) and one.group_id == start.group for one in commit.groups)
             if found is None and not is_new:
-                raise RowNotFoundError(f"no group {start.group} in this session")
+                raise RowNotFoundError(start.group, what="group")
 
     def _check_group(self, tx: Transaction, change: ChangeGroup, commit: Commit) -> None:
         session = self._reading.session(tx, change.who)
@@ -111,7 +111,7 @@ class Conditions:
         if session is not None:
             found = tx.execute(self._sql["group"], (session, change.group_id)).fetchone()
         if found is None:
-            raise RowNotFoundError(f"no group {change.group_id} in this session")
+            raise RowNotFoundError(change.group_id, what="group")
         _, status, live, members, owner = found
         if status not in change.expected:
             raise StatusConflictError(f"group {change.group_id}", status, change.expected)
@@ -137,7 +137,7 @@ class Conditions:
         if session is not None:
             found = tx.execute(self._sql["patch"], (session, patch.patch_id)).fetchone()
         if found is None:
-            raise RowNotFoundError(f"no patch {patch.patch_id} in this session")
+            raise RowNotFoundError(patch.patch_id, what="patch")
         if found[0]:
             raise StatusConflictError(f"patch {patch.patch_id}", found[0], ("pending",))
 

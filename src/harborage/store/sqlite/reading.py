@@ -52,7 +52,7 @@ class Reading:
         """
         page = self.runs(tx, RunQuery(run_ids=(run_id,), limit=1))
         if not page.rows:
-            raise RowNotFoundError(f"no run {run_id!r} in this store")
+            raise RowNotFoundError(run_id, what="run")
         return page.rows[0]
 
     def pause(self, tx: Transaction, token: str) -> PauseRow:
@@ -63,7 +63,7 @@ class Reading:
         """
         page = self.pauses(tx, PauseQuery(tokens=(token,), limit=1))
         if not page.rows:
-            raise RowNotFoundError(f"no pause {token!r} in this store")
+            raise RowNotFoundError(token, what="pause")
         return page.rows[0]
 
     def row(self, tx: Transaction, num: int, *, is_whole: bool = False) -> RunRow:
@@ -237,7 +237,7 @@ class Reading:
         """
         found = self.groups(tx, group_query(who, group_id)).rows
         if not found:
-            raise RowNotFoundError(f"no group {group_id} in this session")
+            raise RowNotFoundError(group_id, what="group")
         return found[0], self.runs(tx, members_query(found[0])).rows
 
 
