@@ -23,7 +23,7 @@ from harborage.llm import (
 from harborage.llm.config import LLM_DRIVERS
 from harborage.llm.streaming import AnswerBuilder
 from harborage.planner import Decision
-from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.tools import ToolDescriptor
 
 __all__ = ["WHO", "StepPlanner", "add_tool", "gated", "model_runtime", "runtime", "streaming_runtime"]

@@ -17,7 +17,7 @@ from benchmarks.measure import Row
 from benchmarks.waking import parked_runs, resume
 from harborage import CallTool, Finish, FinishReason, Identity, Quadruple, RunContext, Runtime, SideEffect, tool
 from harborage.planner import Decision
-from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.state import Storage, open_storage
 from harborage.store import EventQuery, RunQuery
 from harborage.tools import ToolDescriptor

@@ -16,7 +16,7 @@ from benchmarks.agents import add_tool
 from benchmarks.measure import Row
 from harborage import CallTool, Identity, PauseReason, RequestPause, RunContext, Runtime
 from harborage.planner import Decision
-from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.state import Storage, open_storage
 from harborage.store import LIVE, Commit, Move, RunQuery, RunRow, Status
 

@@ -24,9 +24,10 @@ from harborage import HarborageError, Run
 from harborage.app import Agent
 from harborage.events import PAYLOADS, EventType, Payload, PlainPayload
 from harborage.llm import PROVIDERS, ConfigSnapshot, ModelProfile, TransportPolicy
-from harborage.runtime.options import RuntimeOptions
-from harborage.runtime.steering import payload, scopes
-from harborage.runtime.steering.controls import ControlType, Scope
+from harborage.runtime.effects.options import RuntimeOptions
+from harborage.runtime.loop import controls as scopes
+from harborage.runtime.loop import payload
+from harborage.runtime.loop.controls import ControlType, Scope
 from harborage.tools import ToolPolicy
 
 PLACE = Path(__file__).resolve().parent / "reference"
@@ -34,6 +35,7 @@ SOURCE = Path(harborage.__file__).resolve().parent
 GENERATED = "<!-- Written by docs/generate.py from the code; a change by hand is lost. -->\n"
 # Packages that use the library instead of being part of it.
 FRONT = frozenset({"cli", "testing"})
+FACES = tuple(f"harborage.runtime.{face}" for face in ("steering", "dispatch", "approval", "pauses"))
 
 
 def pages() -> dict[str, str]:
@@ -218,10 +220,11 @@ def modules() -> Iterator[ModuleType]:
 
 
 def home(kind: type) -> str:
-    """The outermost package that offers the class, else its own module."""
+    """The outermost package that offers the class, else a face of the runtime, else its own module."""
     parts = kind.__module__.split(".")
     packages = [".".join(parts[:count]) for count in range(1, len(parts))]
-    return next((one for one in packages if offers(importlib.import_module(one), kind)), kind.__module__)
+    offering = (one for one in [*packages, *FACES] if offers(importlib.import_module(one), kind))
+    return next(offering, kind.__module__)
 
 
 def offers(package: ModuleType, kind: type) -> bool:

@@ -25,7 +25,7 @@ from harborage.planner import (
     RunContext,
 )
 from harborage.runtime.approval import Tagged
-from harborage.runtime.built_ins import BuiltInDeps, register_built_ins
+from harborage.runtime.effects.built_ins import BuiltInDeps, register_built_ins
 from harborage.runtime.pauses import Coordinator, PauseDecision, PauseFilter, PauseRequest
 from harborage.sessions import SessionFilter
 from harborage.tasks import InProcessTaskRegistry, SpawnRequest, TaskFilter

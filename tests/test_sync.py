@@ -13,8 +13,8 @@ import harborage.sync as blocking
 from harborage.identity import Identity
 from harborage.planner import CallTool, Finish, FinishReason, PauseReason, RequestPause, RunContext
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.approvals import GatedToolUnknownError
-from harborage.runtime.durable import RunFailedError, RunNotFoundError, RunPhase
+from harborage.runtime.durable.engine import RunFailedError, RunNotFoundError, RunPhase
+from harborage.runtime.effects.gates import GatedToolUnknownError
 from harborage.runtime.host import RuntimeClosedError
 from harborage.runtime.steering import Scope, SteeringError
 from harborage.testing.planners import ScriptedPlanner

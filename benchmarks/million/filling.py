@@ -18,10 +18,10 @@ from harborage.events import Event, EventType, RedactedMap
 from harborage.events.rows import encode_event
 from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason, PauseReason
-from harborage.runtime.durable import RunRequest
-from harborage.runtime.journal import Ended, Patched, Started, encode_entry, raw
-from harborage.runtime.pauses.model import Pause, PauseState
-from harborage.runtime.pauses.rows import opening
+from harborage.runtime.durable.journal import Ended, Patched, Started, encode_entry, raw
+from harborage.runtime.durable.pauses.rows import opening
+from harborage.runtime.loop.pauses import Pause, PauseState
+from harborage.runtime.loop.seam import RunRequest
 from harborage.store import EVENT_STEP
 from harborage.store.times import micros
 

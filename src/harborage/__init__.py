@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from harborage.planner.deterministic import DeterministicPlanner as DeterministicPlanner
     from harborage.planner.finish import FinishPlanner as FinishPlanner
     from harborage.runtime.approval import ApprovalGate as ApprovalGate
-    from harborage.runtime.context import Context as Context
-    from harborage.runtime.context import ContextProvider as ContextProvider
-    from harborage.runtime.context import ContextRequest as ContextRequest
-    from harborage.runtime.context import ContextSource as ContextSource
+    from harborage.runtime.effects.options import RuntimeOptions as RuntimeOptions
     from harborage.runtime.host import Runtime as Runtime
-    from harborage.runtime.limits import Limits as Limits
-    from harborage.runtime.options import RuntimeOptions as RuntimeOptions
+    from harborage.runtime.loop.context import Context as Context
+    from harborage.runtime.loop.context import ContextProvider as ContextProvider
+    from harborage.runtime.loop.context import ContextRequest as ContextRequest
+    from harborage.runtime.loop.context import ContextSource as ContextSource
+    from harborage.runtime.loop.limits import Limits as Limits
     from harborage.runtime.pauses import Pause as Pause
     from harborage.runtime.pauses import PauseDecision as PauseDecision
     from harborage.runtime.run import Run as Run
@@ -82,10 +82,10 @@ else:
             "harborage.planner.deterministic": "DeterministicPlanner",
             "harborage.planner.finish": "FinishPlanner",
             "harborage.runtime.approval": "ApprovalGate",
-            "harborage.runtime.context": "Context ContextProvider ContextRequest ContextSource",
+            "harborage.runtime.loop.context": "Context ContextProvider ContextRequest ContextSource",
             "harborage.runtime.host": "Runtime",
-            "harborage.runtime.limits": "Limits",
-            "harborage.runtime.options": "RuntimeOptions",
+            "harborage.runtime.loop.limits": "Limits",
+            "harborage.runtime.effects.options": "RuntimeOptions",
             "harborage.runtime.pauses": "Pause PauseDecision",
             "harborage.runtime.run": "Run",
             "harborage.runtime.steering": "ControlType RunLoop Scope",

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from harborage.errors import HarborageError, error_reason
 from harborage.runtime import host
 from harborage.runtime import run as runs
-from harborage.runtime.steering.controls import Scope
+from harborage.runtime.loop.controls import Scope
 
 if TYPE_CHECKING:
     from harborage.events import Event
     from harborage.identity import Identity
     from harborage.planner import Finish
-    from harborage.runtime.durable import RunStatus
+    from harborage.runtime.durable.engine import RunStatus
     from harborage.runtime.pauses import Pause
 
 T = TypeVar("T")

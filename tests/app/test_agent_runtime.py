@@ -16,10 +16,10 @@ from harborage.identity import Identity
 from harborage.planner import CallTool, Finish, FinishReason
 from harborage.planner.finish import FinishPlanner
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.approvals import GatedToolUnknownError
-from harborage.runtime.durable import RunFailedError
+from harborage.runtime.durable.engine import RunFailedError
+from harborage.runtime.effects.gates import GatedToolUnknownError
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
-from harborage.runtime.options import RuntimeOptions
 from harborage.state.storage import open_storage
 from harborage.testing.llm import ScriptedLLM, says
 from harborage.testing.planners import ScriptedPlanner

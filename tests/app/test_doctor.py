@@ -31,13 +31,13 @@ from harborage.planner import (
     SpawnTask,
 )
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.durable import RunRequest
+from harborage.runtime.durable.journal import Patched, Started, encode_entry, raw
+from harborage.runtime.durable.pending import GRACE, Party, Wait, WaitKind
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
-from harborage.runtime.journal import Patched, Started, encode_entry, raw
-from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
+from harborage.runtime.loop.seam import RunRequest
 from harborage.runtime.pauses import Coordinator, PauseDecision, PauseRequest
-from harborage.runtime.pending import GRACE, Party, Wait, WaitKind
-from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.state.storage import Storage, open_storage
 from harborage.store import Change, Commit, NewEvent, Page, RunRow, SendControl, Status
 from harborage.store.times import micros

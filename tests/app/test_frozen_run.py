@@ -15,9 +15,9 @@ from harborage.app.frozen_run import FreezeError, Frozen, FrozenRun, attached_to
 from harborage.artifacts import ArtifactScope, MemoryArtifactStore
 from harborage.identity import Identity
 from harborage.llm import ChatMessage, Content, Role
+from harborage.runtime.durable.model_records import Prompt
 from harborage.runtime.history import build_history
 from harborage.runtime.host import Runtime
-from harborage.runtime.model_records import Prompt
 from harborage.testing.frozen import assert_replays, replay_frozen
 from harborage.testing.llm import ScriptedLLM, calls_tools, says
 from harborage.tools import SideEffect, tool

@@ -24,7 +24,7 @@ MAX_FUNCTION_LINES = 60
 MAX_POSITIONAL = 6
 
 # These may start a task directly, since they await it; other modules use a Crew or a TaskGroup.
-TASK_OWNERS = ("harborage/concurrency.py", "harborage/runtime/parallel.py", "harborage/runtime/engines/")
+TASK_OWNERS = ("harborage/concurrency.py", "harborage/runtime/durable/")
 PRINTERS = ("harborage/cli/",)
 TEST_KITS = ("harborage/testing/", "harborage/planner/conformance/")
 # Types whose falsy value may mean "not given", and a class that has no empty objects.
@@ -307,10 +307,10 @@ def test_code_within_the_rule_is_allowed(rule: Rule, source: str) -> None:
 def test_an_exception_covers_only_its_own_path() -> None:
     """An exception holds for the file or folder it names and for nothing whose name merely begins like it."""
     task = ast.parse("asyncio.create_task(f())")
-    excepted = ("harborage/concurrency.py", "harborage/runtime/engines/")
+    excepted = ("harborage/concurrency.py", "harborage/runtime/durable/")
     assert not broken({Path("harborage/concurrency.py"): task}, unowned_tasks, excepted=excepted)
-    assert not broken({Path("harborage/runtime/engines/embedded.py"): task}, unowned_tasks, excepted=excepted)
-    assert broken({Path("harborage/runtime/engines_of_war.py"): task}, unowned_tasks, excepted=excepted)
+    assert not broken({Path("harborage/runtime/durable/stored.py"): task}, unowned_tasks, excepted=excepted)
+    assert broken({Path("harborage/runtime/durables.py"): task}, unowned_tasks, excepted=excepted)
 
 
 # Each is defined in several packages that do not import one another, and is caught by the name of its own package.

@@ -112,8 +112,8 @@ DRIVER_IMPORTS = frozenset(
             for module in ("database", "driver", "faults", "notices", "rows")
         ),
         # A loop that is embedded without a storage keeps its pauses and its tasks in memory.
-        ("harborage.runtime.assembly", "harborage.store.memory"),
-        ("harborage.runtime.pauses.coordinator", "harborage.store.memory"),
+        ("harborage.runtime.effects.assembly", "harborage.store.memory"),
+        ("harborage.runtime.durable.pauses.coordinator", "harborage.store.memory"),
         ("harborage.tasks.registry", "harborage.store.memory"),
     }
 )

@@ -57,7 +57,7 @@ def test_the_public_surface_is_the_list() -> None:
 
 
 class Exports(NamedTuple):
-    """What one `__init__.py` exports: name → module, as type checkers see it and as `lazy_exports` loads it."""
+    """What one face exports: name → module, as type checkers see it and as `lazy_exports` loads it."""
 
     package: str
     checked: dict[str, str]
@@ -65,7 +65,7 @@ class Exports(NamedTuple):
 
 
 def exports_of(modules: Mapping[Path, ast.Module]) -> Iterator[Exports]:
-    """Every package of the library that imports its names on first use."""
+    """Every package, and every module, of the library that imports its names on first use."""
     for path, tree in modules.items():
         for node in tree.body:
             match node:
@@ -74,7 +74,8 @@ def exports_of(modules: Mapping[Path, ast.Module]) -> Iterator[Exports]:
                     checked = {str(alias.asname): str(one.module) for one in imports for alias in one.names}
                     table: dict[str, str] = ast.literal_eval(call.args[1])
                     loaded = {name: module for module, names in table.items() for name in names.split()}
-                    yield Exports(".".join(path.parent.parts), checked, loaded)
+                    parts = path.parent.parts if path.stem == "__init__" else path.with_suffix("").parts
+                    yield Exports(".".join(parts), checked, loaded)
                 case _:
                     pass
 
@@ -92,7 +93,8 @@ def test_every_exported_name_exists(modules: Mapping[Path, ast.Module]) -> None:
         package = import_module(exports.package)
         for name, module in exports.loaded.items():
             assert getattr(package, name) is getattr(import_module(module), name), f"{exports.package}.{name}"
-        hidden = {name for name in exports.loaded if find_spec(f"{exports.package}.{name}")}
+        is_package = hasattr(package, "__path__")
+        hidden = {name for name in exports.loaded if is_package and find_spec(f"{exports.package}.{name}")}
         assert not hidden, f"{exports.package}: {sorted(hidden)} are also modules, which would replace the names"
 
 

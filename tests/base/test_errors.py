@@ -16,7 +16,7 @@ from harborage.errors import HarborageError, NotFoundError
 from harborage.identity import Quadruple
 from harborage.planner import ToolContextLostError
 from harborage.runtime.approval import ApprovalNotFoundError
-from harborage.runtime.durable import RunEndedError, RunNotFoundError
+from harborage.runtime.durable.engine import RunEndedError, RunNotFoundError
 from harborage.runtime.pauses import PauseNotFoundError
 from harborage.runtime.steering import InboxNotFoundError
 from harborage.sessions import SessionNotFoundError

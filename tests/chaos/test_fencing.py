@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from harborage.runtime.journal import Ended, decode_entries
+from harborage.runtime.durable.journal import Ended, decode_entries
 from harborage.store import Status
 from tests.programs.chaos.cluster import PATIENCE_S, Cluster, until
 from tests.programs.chaos.verdict import verdict

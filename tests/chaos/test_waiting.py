@@ -9,10 +9,10 @@ from datetime import timedelta
 
 import pytest
 
-from harborage.runtime.durable import RunPhase
-from harborage.runtime.engines.reader import phase_of
+from harborage.runtime.durable.engine import RunPhase
+from harborage.runtime.durable.reader import phase_of
+from harborage.runtime.loop.controls import ControlType
 from harborage.runtime.pauses import Pause
-from harborage.runtime.steering.controls import ControlType
 from tests.programs.chaos.cluster import Cluster, until
 from tests.programs.chaos.verdict import verdict
 

@@ -33,7 +33,7 @@ import asyncio, json, os, sys, time
 from harborage import *
 from harborage.app import Agent, AgentNotReadyError
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.effects.options import RuntimeOptions
 
 print("the agent's file is read")
 

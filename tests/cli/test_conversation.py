@@ -32,8 +32,8 @@ from harborage.planner import (
     SpawnTask,
 )
 from harborage.runtime.approval import AlwaysDeny
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
-from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.run import Run
 from harborage.testing.clock import FakeClock
 from harborage.tools import SideEffect, tool

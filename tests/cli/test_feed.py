@@ -17,7 +17,7 @@ from harborage.cli.journal_view import RecordedEntry
 from harborage.errors import HarborageError
 from harborage.events import ANNOUNCED, Event, EventType, MemoryEventBus, RuntimeWarningPayload
 from harborage.identity import Quadruple
-from harborage.runtime.journal import Begun, Done, Entry, encode_entry
+from harborage.runtime.durable.journal import Begun, Done, Entry, encode_entry
 from harborage.store import Change, Commit, Guard, Lease, NewRun, Status
 from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock, settle

@@ -8,10 +8,10 @@ from typing import Any
 from harborage.cli.outcome import EXIT_CODES, Ending, answer_of, ending_of, failed, result_line
 from harborage.llm import AuthenticationFailedError
 from harborage.planner import Finish, FinishReason
-from harborage.runtime.agent.planning import PlannerStepError
-from harborage.runtime.durable import RunFailedError
-from harborage.runtime.limits import LimitName
-from harborage.runtime.steering.errors import MaxStepsExceededError
+from harborage.runtime.durable.engine import RunFailedError
+from harborage.runtime.effects.planning import PlannerStepError
+from harborage.runtime.loop.errors import MaxStepsExceededError
+from harborage.runtime.loop.limits import LimitName
 from tests.kit.tables import each_row
 
 

@@ -220,7 +220,7 @@ def test_code_that_does_not_fit_blocks_the_run_and_heals(slow: Path, at_terminal
 
 # As another version of Harborage may do: its program asks its host one question more than the record has an answer to.
 _OTHER_STEPS = """
-from harborage.runtime.agent.program import AgentProgram
+from harborage.runtime.effects.program import AgentProgram
 
 _asks_less = AgentProgram.__call__
 

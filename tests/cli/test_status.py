@@ -20,8 +20,8 @@ from harborage.cli.status import (
     status_of,
 )
 from harborage.identity import Identity, Quadruple
-from harborage.runtime.orphans import Settled
-from harborage.runtime.pending import Party, Wait, WaitKind
+from harborage.runtime.durable.orphans import Settled
+from harborage.runtime.durable.pending import Party, Wait, WaitKind
 from harborage.store import RunRow, Status
 from harborage.store.times import micros
 from tests.kit.tables import each_row

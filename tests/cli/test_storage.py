@@ -14,7 +14,7 @@ import pytest
 from harborage.cli.options import storage_url
 from harborage.cli.storage import NoDatabaseError, open_kept_storage, run_command
 from harborage.errors import HarborageError
-from harborage.runtime.durable import RunEndedError, RunNotFoundError
+from harborage.runtime.durable.engine import RunEndedError, RunNotFoundError
 from harborage.runtime.history import ForkError
 from harborage.state.storage import open_storage
 from tests.kit.stored_runs import rows_of

@@ -27,10 +27,7 @@ from harborage.planner import (
     SpawnSpec,
     SpawnTask,
 )
-from harborage.runtime.dispatch.dispatch import Approval
-from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome, failed
-from harborage.runtime.durable import RunRequest
-from harborage.runtime.journal import (
+from harborage.runtime.durable.journal import (
     Begun,
     Cut,
     Done,
@@ -43,7 +40,10 @@ from harborage.runtime.journal import (
     encode_entry,
     raw,
 )
-from harborage.runtime.steering.state import Planned
+from harborage.runtime.loop.dispatch import Approval
+from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome, failed
+from harborage.runtime.loop.seam import RunRequest
+from harborage.runtime.loop.state import Planned
 from tests.kit.tables import each_row
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from harborage.events import EventType
-from harborage.runtime.steering.controls import ControlType
+from harborage.runtime.loop.controls import ControlType
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -48,13 +48,13 @@ def test_the_tour_points_at_files() -> None:
     """The pattern finds the places of the tour, so that the test above has something to judge."""
     found = list(places("docs/tour.md"))
     assert len(found) > 30
-    assert ("runtime/steering/loop.py", "run_loop") in found
+    assert ("runtime/loop/loop.py", "run_loop") in found
 
 
 def test_a_wrong_place_is_found() -> None:
     """A file that is gone and a name that moved are both noticed."""
     assert file_of("runtime/nowhere.py") is None
-    loop = file_of("runtime/steering/loop.py")
+    loop = file_of("runtime/loop/loop.py")
     assert loop is not None
     assert defines(loop, "run_loop")
     assert not defines(loop, "walk_loop")

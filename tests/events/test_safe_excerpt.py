@@ -8,7 +8,7 @@ import pytest
 
 from harborage.events import PatternRedactor, safe_excerpt
 from harborage.llm.openai_compat.connection import connection_error
-from harborage.runtime.dispatch.outcome import bounded
+from harborage.runtime.loop.outcome import bounded
 
 SECRET = "correct-horse-battery-staple-0123456789"
 

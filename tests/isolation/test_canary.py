@@ -18,7 +18,7 @@ from harborage.clock import SYSTEM_CLOCK
 from harborage.events import aggregation
 from harborage.events.fanout import FanOut
 from harborage.runtime import host
-from harborage.runtime.pauses import coordinator
+from harborage.runtime.durable.pauses import coordinator
 from harborage.sessions.registry import SessionRegistry
 from harborage.state.errors import RecordNotFoundError
 from harborage.state.memory import MemoryStateStore

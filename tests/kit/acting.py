@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from harborage.identity import Quadruple
 from harborage.planner import Finish, FinishReason
-from harborage.runtime.durable import RunRequest
-from harborage.runtime.effects import Effect, EffectTable, StepCall
-from harborage.runtime.engines.stored import StoredEngine
+from harborage.runtime.durable.steps import Effect, EffectTable, StepCall
+from harborage.runtime.durable.stored import StoredEngine
+from harborage.runtime.loop.seam import RunRequest
 from harborage.runtime.pauses import Coordinator
 from harborage.testing.clock import FakeClock
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harborage.runtime.journal import decode_entries
+from harborage.runtime.durable.journal import decode_entries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harborage.runtime.journal import Entry
+    from harborage.runtime.durable.journal import Entry
 
 
 class ListRecord:

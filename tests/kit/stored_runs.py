@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from harborage.runtime.engines.histories import request_of
-from harborage.runtime.engines.reader import RunReader
+from harborage.runtime.durable.histories import request_of
+from harborage.runtime.durable.reader import RunReader
 from harborage.store import Change, Commit, Guard, Lease, NewRun, RunQuery
 
 if TYPE_CHECKING:

@@ -33,7 +33,8 @@ from harborage.llm.anthropic import ResponseReader, make
 from harborage.llm.anthropic.request import ANSWER_TOOL, Quirks, build_body, quirks_of
 from harborage.llm.http_errors import error_in_stream
 from harborage.llm.streaming import AnswerBuilder
-from harborage.testing.conformance.llm import KEY, SCENARIOS, Ability, ProviderBench, check
+from harborage.testing.conformance.llm import SCENARIOS, check
+from harborage.testing.conformance.llm_bench import KEY, Ability, ProviderBench
 from tests.kit.llm_dialects.anthropic import MessagesDialect
 from tests.kit.llm_server import LLMServer
 from tests.kit.tables import each_row

@@ -29,7 +29,8 @@ from harborage.llm import (
 from harborage.llm.google import ResponseReader, make
 from harborage.llm.google.request import Call, accepted_schema, build_call
 from harborage.llm.streaming import AnswerBuilder
-from harborage.testing.conformance.llm import KEY, SCENARIOS, Ability, ProviderBench, check
+from harborage.testing.conformance.llm import SCENARIOS, check
+from harborage.testing.conformance.llm_bench import KEY, Ability, ProviderBench
 from tests.kit.llm_dialects.gemini import GeminiDialect
 from tests.kit.llm_server import LLMServer
 from tests.kit.tables import each_row

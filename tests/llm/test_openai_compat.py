@@ -27,7 +27,8 @@ from harborage.llm import (
 )
 from harborage.llm.openai_compat import OpenAICompatDriver, make
 from harborage.testing.clock import FakeClock
-from tests.kit.llm_server import Answer, Break, Failure, LLMServer, ReceivedRequest, Refusal
+from harborage.testing.conformance.llm_bench import Answer, Break, Failure, ReceivedRequest, Refusal
+from tests.kit.llm_server import LLMServer
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,8 @@ import pytest
 
 from harborage.llm import ConfigSnapshot
 from harborage.llm.openai_compat import make
-from harborage.testing.conformance.llm import KEY, SCENARIOS, ProviderBench, check
+from harborage.testing.conformance.llm import SCENARIOS, check
+from harborage.testing.conformance.llm_bench import KEY, ProviderBench
 from tests.kit.llm_dialects.chat import ChatDialect
 from tests.kit.llm_server import LLMServer
 

@@ -30,7 +30,8 @@ from harborage.llm import (
 )
 from harborage.llm.openai_responses import ResponseReader, build_body, make
 from harborage.llm.streaming import AnswerBuilder
-from harborage.testing.conformance.llm import KEY, SCENARIOS, Ability, ProviderBench, check
+from harborage.testing.conformance.llm import SCENARIOS, check
+from harborage.testing.conformance.llm_bench import KEY, Ability, ProviderBench
 from tests.kit.llm_dialects.responses import ResponsesDialect
 from tests.kit.llm_server import LLMServer
 from tests.kit.tables import each_row

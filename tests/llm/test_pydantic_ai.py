@@ -28,7 +28,8 @@ from harborage.llm import (
 )
 from harborage.llm.pydantic_ai import PydanticAIDriver, build_call, make, read_response
 from harborage.llm.streaming import AnswerBuilder
-from harborage.testing.conformance.llm import KEY, SCENARIOS, Ability, ProviderBench, check
+from harborage.testing.conformance.llm import SCENARIOS, check
+from harborage.testing.conformance.llm_bench import KEY, Ability, ProviderBench
 from tests.kit.llm_dialects.chat import ChatDialect
 from tests.kit.llm_server import LLMServer
 

@@ -13,8 +13,8 @@ from harborage.clock import Timers
 from harborage.events import BusConfig, ControlLifecyclePayload, MemoryEventBus
 from harborage.identity import Identity
 from harborage.planner import Finish
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
-from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import Pause
 from harborage.runtime.run import Run
 from harborage.state.storage import Storage, open_storage

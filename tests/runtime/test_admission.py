@@ -12,9 +12,9 @@ import pytest
 
 from harborage.identity import Identity
 from harborage.planner import CallTool, Decision, Finish, FinishReason, RunContext, SpawnSpec, SpawnTask
-from harborage.runtime.admission import Admission
+from harborage.runtime.effects.options import RuntimeOptions
+from harborage.runtime.effects.task_runs import Admission
 from harborage.runtime.host import Runtime
-from harborage.runtime.options import RuntimeOptions
 from harborage.state.storage import open_storage
 from harborage.store import GroupQuery, GroupStatus
 from harborage.tasks import TaskLimitError

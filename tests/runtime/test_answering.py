@@ -12,12 +12,12 @@ from harborage.errors import HarborageError, InvalidOptionError
 from harborage.identity import Identity
 from harborage.planner import CallParallel, CallTool, Finish, FinishReason, PauseReason, RequestPause
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.durable import RunNotFoundError
-from harborage.runtime.limits import Limits
-from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.durable.engine import RunNotFoundError
+from harborage.runtime.effects.options import RuntimeOptions
+from harborage.runtime.loop.controls import ControlType
+from harborage.runtime.loop.limits import Limits
 from harborage.runtime.pauses import AlreadyResumedError, PauseAmbiguousError, PauseNotFoundError
 from harborage.runtime.steering import NoOutstandingPauseError, Scope, ScopeMismatchError
-from harborage.runtime.steering.controls import ControlType
 from harborage.testing.clock import settle
 
 pytestmark = pytest.mark.anyio

@@ -26,7 +26,7 @@ from harborage import (
 from harborage.events import DurableEventBus
 from harborage.identity import Quadruple
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.engines.stored import StoredEngine
+from harborage.runtime.durable.stored import StoredEngine
 from harborage.runtime.pauses import Coordinator, PauseReason, PauseRequest
 from harborage.runtime.run import Run
 from harborage.state.storage import Storage, open_storage

@@ -23,7 +23,7 @@ from harborage.planner import (
     SpawnSpec,
     SpawnTask,
 )
-from harborage.runtime.durable import RunFailedError, RunNotFoundError
+from harborage.runtime.durable.engine import RunFailedError, RunNotFoundError
 from harborage.runtime.steering import (
     ControlEvent,
     ControlType,

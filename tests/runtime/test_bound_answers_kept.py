@@ -22,13 +22,13 @@ from harborage.runtime.approval import (
     ApprovalScopeRequiredError,
     answer_approval,
 )
-from harborage.runtime.durable import EngineClosedError, RunNotFoundError
+from harborage.runtime.durable.engine import EngineClosedError, RunNotFoundError
+from harborage.runtime.durable.journal import Done, decode_entries
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
-from harborage.runtime.journal import Done, decode_entries
-from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.pauses import AlreadyResumedError, Pause, PauseDecision, ScopeMismatchError
 from harborage.runtime.run import Run
-from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.state.storage import Storage, open_storage
 from harborage.testing.clock import FakeClock
 from harborage.tools import SideEffect, tool

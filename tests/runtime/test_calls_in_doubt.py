@@ -16,8 +16,8 @@ import pytest
 from harborage.events import EventType
 from harborage.identity import Identity
 from harborage.planner import CallTool, Finish, FinishReason, RunContext
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
-from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import Pause
 from harborage.runtime.run import Run
 from harborage.state.storage import Storage, open_storage

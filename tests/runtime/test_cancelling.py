@@ -25,9 +25,9 @@ from harborage.planner import (
     SpawnTask,
 )
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.durable import RunNotFoundError, RunPhase
+from harborage.runtime.durable.engine import RunNotFoundError, RunPhase
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
-from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import AlreadyResumedError, PauseDecision
 from harborage.runtime.steering import RunCancelledError
 from harborage.testing.clock import settle

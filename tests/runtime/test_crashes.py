@@ -17,9 +17,9 @@ import pytest
 from harborage.events import MemoryEventBus
 from harborage.identity import Identity
 from harborage.planner import CallParallel, CallTool, Finish, FinishReason, RunContext, SpawnSpec, SpawnTask
+from harborage.runtime.durable.journal import Begun, Done, Ended, decode_entries, encode_entry
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
-from harborage.runtime.journal import Begun, Done, Ended, decode_entries, encode_entry
-from harborage.runtime.options import RuntimeOptions
 from harborage.state.storage import Storage
 from harborage.store import Change, Commit, Guard, Status
 from harborage.store.memory import MemoryStore

@@ -12,11 +12,12 @@ from harborage.crashes import WorkCrashedError, is_order_to_stop
 from harborage.errors import error_reason, error_summary, error_text
 from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason
-from harborage.runtime.context import ContextSource
-from harborage.runtime.durable import Durable, RunFailedError, RunPhase, RunRequest
-from harborage.runtime.effects import EffectTable
-from harborage.runtime.engines.stored import StoredEngine
+from harborage.runtime.durable.engine import RunFailedError, RunPhase
+from harborage.runtime.durable.steps import EffectTable
+from harborage.runtime.durable.stored import StoredEngine
 from harborage.runtime.host import Runtime
+from harborage.runtime.loop.context import ContextSource
+from harborage.runtime.loop.seam import Durable, RunRequest
 from harborage.runtime.pauses import Coordinator
 from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock, settle

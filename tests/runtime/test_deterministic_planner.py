@@ -28,9 +28,9 @@ from harborage.planner.deterministic import (
     SpawnAndAwaitStep,
     WatchGroupStep,
 )
-from harborage.runtime.durable import RunFailedError
+from harborage.runtime.durable.engine import RunFailedError
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
-from harborage.runtime.options import RuntimeOptions
 from harborage.tasks import TaskFilter, TaskStatus
 from harborage.testing.planners import RecordingPlanner
 

@@ -12,7 +12,7 @@ import pytest
 
 from harborage.identity import Identity
 from harborage.planner import CallTool, Decision, Finish, FinishReason, RunContext
-from harborage.runtime.durable import EngineElsewhereError
+from harborage.runtime.durable.engine import EngineElsewhereError
 from harborage.runtime.host import Runtime
 from harborage.runtime.run import Run
 from harborage.state.storage import Storage, open_storage

@@ -27,10 +27,10 @@ from harborage.planner import (
     RunContext,
     ToolContext,
 )
-from harborage.runtime.durable import RunPhase
-from harborage.runtime.engines.stored import StoredEngine
+from harborage.runtime.durable.engine import RunPhase
+from harborage.runtime.durable.stored import StoredEngine
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
-from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import PauseDecision, ToolContextLostError
 from harborage.runtime.run import Run
 from harborage.runtime.steering import ControlEvent, ControlType, Scope

@@ -15,12 +15,10 @@ from harborage import codec
 from harborage.concurrency import Crew
 from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason
-from harborage.runtime import journal
-from harborage.runtime.durable import Durable, RunBlockedError, RunPhase, RunRequest
-from harborage.runtime.effects import Effect, EffectTable, StepCall
-from harborage.runtime.engines.bodies import read_whole, taken_out
-from harborage.runtime.engines.stored import StoredEngine
-from harborage.runtime.journal import (
+from harborage.runtime.durable import journal
+from harborage.runtime.durable.bodies import read_whole, taken_out
+from harborage.runtime.durable.engine import RunBlockedError, RunPhase
+from harborage.runtime.durable.journal import (
     FORMAT_VERSION,
     UPCASTS,
     Done,
@@ -32,6 +30,9 @@ from harborage.runtime.journal import (
     is_outdated,
     raw,
 )
+from harborage.runtime.durable.steps import Effect, EffectTable, StepCall
+from harborage.runtime.durable.stored import StoredEngine
+from harborage.runtime.loop.seam import Durable, RunRequest
 from harborage.runtime.pauses import Coordinator
 from harborage.state.storage import Storage, open_storage
 from tests.kit.stored_runs import keep

@@ -16,11 +16,12 @@ import pytest
 from harborage import codec
 from harborage.concurrency import Crew
 from harborage.planner import Finish, RunContext
-from harborage.runtime.durable import RunFailedError, RunPhase, RunRequest
-from harborage.runtime.engines.bodies import LARGE, read_whole
-from harborage.runtime.engines.stored import StoredEngine
+from harborage.runtime.durable.bodies import LARGE, read_whole
+from harborage.runtime.durable.engine import RunFailedError, RunPhase
+from harborage.runtime.durable.journal import FORMAT_VERSION, Ended, Entry, Started, encode_entry
+from harborage.runtime.durable.stored import StoredEngine
 from harborage.runtime.history.builder import build_history
-from harborage.runtime.journal import FORMAT_VERSION, Ended, Entry, Started, encode_entry
+from harborage.runtime.loop.seam import RunRequest
 from harborage.runtime.pauses import Coordinator
 from harborage.state.storage import Storage, open_storage
 from harborage.store import Change, Status

@@ -26,8 +26,8 @@ from harborage.planner import (
     SpawnSpec,
     SpawnTask,
 )
-from harborage.runtime.agent.contexts import InputArtifactMissingError
-from harborage.runtime.durable import EngineClosedError, RunFailedError, RunNotFoundError, RunPhase
+from harborage.runtime.durable.engine import EngineClosedError, RunFailedError, RunNotFoundError, RunPhase
+from harborage.runtime.effects.contexts import InputArtifactMissingError
 from harborage.runtime.host import Runtime, RuntimeClosedError, RuntimeOpenError
 from harborage.state.storage import Storage
 from harborage.store import Commit, Committed

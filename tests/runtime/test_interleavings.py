@@ -42,11 +42,11 @@ from harborage.planner import (
     parallel_observation,
 )
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.durable import EngineClosedError, RunFailedError, RunNotFoundError
+from harborage.runtime.durable.engine import EngineClosedError, RunFailedError, RunNotFoundError
+from harborage.runtime.durable.journal import Begun, Cut, Done, Failed, Joined, decode_entries
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.history import build_history
 from harborage.runtime.host import Runtime
-from harborage.runtime.journal import Begun, Cut, Done, Failed, Joined, decode_entries
-from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import AlreadyResumedError, PauseDecision, PauseError, PauseState
 from harborage.runtime.run import Run
 from harborage.runtime.steering import Scope, SteeringError

@@ -12,8 +12,8 @@ import pytest
 from harborage.artifacts import ArtifactScope, MemoryArtifactStore
 from harborage.identity import Identity
 from harborage.planner import CallTool, Finish, FinishReason, PauseReason, RequestPause, RunContext
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
-from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.run import Run
 from harborage.state.storage import Storage, open_storage
 from harborage.testing.planners import ScriptedPlanner

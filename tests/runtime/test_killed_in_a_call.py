@@ -26,7 +26,7 @@ from harborage import (
 )
 from harborage.planner import CallParallel
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.pauses import Coordinator, Pause
 from harborage.runtime.run import Run
 from harborage.tools import OnUnknown, ToolDescriptor, ToolPolicy

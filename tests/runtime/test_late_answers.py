@@ -14,9 +14,9 @@ from harborage.events import EventType
 from harborage.identity import Identity
 from harborage.planner import CallTool, Finish
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome
+from harborage.runtime.durable.journal import Done, decode_entries
 from harborage.runtime.host import Runtime
-from harborage.runtime.journal import Done, decode_entries
+from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome
 from harborage.runtime.steering import RunCancelledError
 from harborage.testing.clock import settle
 from harborage.testing.planners import ScriptedPlanner

@@ -26,9 +26,9 @@ from harborage.planner import (
     SpawnTask,
 )
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.durable import RunNotFoundError
+from harborage.runtime.durable.engine import RunNotFoundError
+from harborage.runtime.durable.journal import Done, decode_entry
 from harborage.runtime.host import Runtime
-from harborage.runtime.journal import Done, decode_entry
 from harborage.runtime.steering import ControlEvent, ControlType, Scope, SteeringError
 from harborage.state.errors import DatabaseLockedError
 from harborage.state.storage import Storage, open_storage

@@ -46,18 +46,18 @@ from harborage.planner import (
     mechanical_fold,
 )
 from harborage.planner.react import ReActPlanner
-from harborage.runtime.agent.compressing import is_overflow
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.durable import RunFailedError, RunNotFoundError
+from harborage.runtime.durable.engine import RunFailedError, RunNotFoundError
+from harborage.runtime.effects.options import RuntimeOptions
+from harborage.runtime.effects.planning import is_overflow
 from harborage.runtime.host import Runtime
-from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.loop.apply import apply_arrivals, apply_controls, apply_plan, remember, settle
+from harborage.runtime.loop.arrivals import Arrivals, Woken
+from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
+from harborage.runtime.loop.state import OpenPause, Planned, RunState, Steered
 from harborage.runtime.pauses import AlreadyResumedError, PauseDecision, PauseNotFoundError
 from harborage.runtime.run import Run
 from harborage.runtime.steering import RunCancelledError
-from harborage.runtime.steering.apply import apply_arrivals, apply_controls, apply_plan, remember, settle
-from harborage.runtime.steering.arrivals import Arrivals, Woken
-from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
-from harborage.runtime.steering.state import OpenPause, Planned, RunState, Steered
 from harborage.testing.llm import user_text
 from harborage.tools import SideEffect, ToolPolicy, tool
 from tests.kit.provider_rules import ProviderRuleError, check_request

@@ -41,7 +41,7 @@ from harborage.llm import (
 from harborage.llm.config import Deps
 from harborage.llm.opening import count_calls
 from harborage.planner import Budget
-from harborage.runtime.limits import Limits, LimitsInvalidError
+from harborage.runtime.loop.limits import Limits, LimitsInvalidError
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering import InboxRegistry, RunLoopMisconfiguredError, RunSpec
 from harborage.testing.clock import FakeClock

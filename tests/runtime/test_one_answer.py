@@ -27,7 +27,7 @@ from harborage import (
 from harborage.events import DurableEventBus
 from harborage.planner import ProcessLocalHandleRegistry, ToolContext
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.engines.stored import StoredEngine
+from harborage.runtime.durable.stored import StoredEngine
 from harborage.runtime.pauses import (
     AlreadyAnsweredError,
     AlreadyResumedError,

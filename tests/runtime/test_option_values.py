@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from harborage.runtime.limits import Limits
-from harborage.runtime.options import OptionsInvalidError, RuntimeOptions
+from harborage.runtime.effects.options import OptionsInvalidError, RuntimeOptions
+from harborage.runtime.loop.limits import Limits
 from harborage.sessions import SessionPolicy
 
 BELOW: Final = timedelta(seconds=-1)

@@ -15,8 +15,8 @@ from harborage.planner import CallTool, Finish, FinishReason, RunContext, Trajec
 from harborage.planner.react import ReActPlanner
 from harborage.runtime.approval import AlwaysApprove
 from harborage.runtime.dispatch import CatalogToolExecutor
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
-from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering import InboxRegistry, RunLoop, RunSpec
 from harborage.testing.clock import settle

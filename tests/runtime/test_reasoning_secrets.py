@@ -22,8 +22,8 @@ from harborage.identity import Identity, Quadruple
 from harborage.llm import CompleteResponse, LLMClient
 from harborage.planner import Finish, FinishReason, PlannerConfig, RunContext
 from harborage.planner.react import ReActPlanner
-from harborage.runtime.agent.reasoning import without_secrets
-from harborage.runtime.durable import RunFailedError
+from harborage.runtime.durable.engine import RunFailedError
+from harborage.runtime.effects.model_recording import without_secrets
 from harborage.runtime.host import Runtime
 from harborage.testing.events import EventRecorder
 from harborage.testing.llm import ScriptedLLM, calls_tools

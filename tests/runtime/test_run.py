@@ -22,8 +22,8 @@ from harborage.planner import (
     SpawnTask,
 )
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.durable import RunNotFoundError, RunPhase
-from harborage.runtime.journal import Ended, Started, decode_entries
+from harborage.runtime.durable.engine import RunNotFoundError, RunPhase
+from harborage.runtime.durable.journal import Ended, Started, decode_entries
 from harborage.runtime.steering import (
     PayloadInvalidError,
     Scope,

@@ -21,9 +21,9 @@ from harborage.planner import (
     SpawnTask,
 )
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.durable import RunPhase
+from harborage.runtime.durable.engine import RunPhase
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
-from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import Pause
 from harborage.runtime.run import Run
 from harborage.state.storage import Storage, open_storage

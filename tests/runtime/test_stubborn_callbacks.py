@@ -15,8 +15,8 @@ from harborage.identity import Quadruple
 from harborage.planner import CallTool, Finish, FinishReason, RunContext, Trajectory
 from harborage.runtime.approval import ApprovalGate, ApprovalRequest
 from harborage.runtime.dispatch import CatalogToolExecutor
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
-from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering import ControlEvent, ControlType, InboxRegistry, RunLoop, RunSpec, Scope
 from harborage.testing.clock import FakeClock, settle

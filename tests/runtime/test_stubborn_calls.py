@@ -14,8 +14,8 @@ from harborage.concurrency import CANCEL_GRACE_S, CLOSE_GRACE_S, FOREIGN_GRACE_S
 from harborage.identity import Quadruple
 from harborage.planner import CallParallel, CallTool, Finish, FinishReason, JoinKind, JoinSpec, RunContext, Trajectory
 from harborage.runtime.dispatch import CatalogToolExecutor
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
-from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering import InboxRegistry, RunLoop, RunSpec
 from harborage.testing.clock import FakeClock, settle

@@ -25,11 +25,11 @@ from harborage import (
 )
 from harborage.events import Cursor, Event, Filter, RedactedMap
 from harborage.llm import ChatMessage, CompleteRequest, CompleteResponse, ToolCallStructured, Usage
-from harborage.runtime.engines.bodies import LARGE
-from harborage.runtime.history.record import exchanges_in
-from harborage.runtime.journal import Done, decode_entries
-from harborage.runtime.model_records import prompts_of
-from harborage.runtime.steering.state import Planned
+from harborage.runtime.durable.bodies import LARGE
+from harborage.runtime.durable.journal import Done, decode_entries
+from harborage.runtime.durable.model_records import prompts_of
+from harborage.runtime.history.reading import exchanges_in
+from harborage.runtime.loop.state import Planned
 from harborage.state.storage import Storage, open_storage
 from harborage.store import Commit, Committed
 from harborage.testing.planners import ScriptedPlanner

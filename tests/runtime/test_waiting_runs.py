@@ -11,8 +11,8 @@ import pytest
 
 from harborage.identity import Identity
 from harborage.planner import AwaitTask, CallTool, Decision, Finish, FinishReason, RunContext, SpawnSpec, SpawnTask
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
-from harborage.runtime.options import RuntimeOptions
 from harborage.state.storage import Storage, open_storage
 from harborage.testing.clock import settle
 from tests.kit.stored_runs import row_of

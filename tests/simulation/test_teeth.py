@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from harborage import codec
 from harborage.ids import new_id
-from harborage.runtime.journal import Begun, Done, Entry, Patched, encode_entry
+from harborage.runtime.durable.journal import Begun, Done, Entry, Patched, encode_entry
 from harborage.state.storage import Storage
 from harborage.store import Commit, Committed, ControlRow, Guard
 from harborage.store.errors import LeaseLostError

@@ -10,8 +10,8 @@ import pytest
 
 from harborage.planner import CallTool, Decision, Finish, FinishReason, PauseReason, RequestPause, RunContext
 from harborage.runtime.approval import AlwaysDeny
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
-from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import Pause, PauseDecision
 from harborage.testing.simulation import Answer, Faults, Place, Trial, TrialFailedError, crash_test
 from harborage.tools import CallContext, SideEffect, tool

@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from harborage.llm import ToolCallStructured
+from harborage.testing.conformance.llm_bench import Answer, Break, Failure, Refusal, Silence
 from tests.kit.llm_dialects.chat import ChatDialect
-from tests.kit.llm_server import Answer, Break, Failure, LLMServer, Refusal, Silence
+from tests.kit.llm_server import LLMServer
 from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio

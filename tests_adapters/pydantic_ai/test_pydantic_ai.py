@@ -18,8 +18,8 @@ from harborage import FinishReason, Identity, Runtime, tool
 from harborage.events import EventType
 from harborage.planner import InvalidConfigError
 from harborage.planner.adapters import AdapterUnsupportedError, adapt_pydantic_ai
-from harborage.runtime.durable import RunFailedError
-from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.durable.engine import RunFailedError
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.testing.conformance.adapter_model import ScriptedModel
 from harborage.testing.llm import calls_tools, says
 from harborage.tools import SideEffect

@@ -13,9 +13,9 @@ import msgspec
 from harborage.callables import require_async, require_sync
 from harborage.memory import Memory, MemoryStrategy
 from harborage.runtime.approval import ApprovalPolicy
-from harborage.runtime.context import ProviderChoice
-from harborage.runtime.model import ModelChoice, PlannerChoice
-from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.effects.model import ModelChoice, PlannerChoice
+from harborage.runtime.effects.options import RuntimeOptions
+from harborage.runtime.loop.context import ProviderChoice
 from harborage.tools import ToolDescriptor
 
 

@@ -17,12 +17,12 @@ from harborage.app.assistant import assistant
 from harborage.app.attachments import readable
 from harborage.app.target import importable, load_agent
 from harborage.llm import CompleteRequest, CompleteResponse, LLMError
-from harborage.runtime.durable import RunRequest
-from harborage.runtime.engines.histories import read_value
+from harborage.runtime.durable.histories import read_value
+from harborage.runtime.durable.journal import Started, decode_entry
+from harborage.runtime.effects.model import is_own_planner
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
-from harborage.runtime.journal import Started, decode_entry
-from harborage.runtime.model import is_own_planner
-from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.loop.seam import RunRequest
 
 if TYPE_CHECKING:
     from harborage.app.agent import Agent

@@ -12,7 +12,7 @@ import msgspec
 
 from harborage.app.agent import Agent, file_preview
 from harborage.runtime.approval import AlwaysDeny, ApprovalRequest
-from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.effects.options import RuntimeOptions
 
 _INSTRUCTIONS: Final = (
     "Answer the question. Use a tool when it gives you a fact that you would otherwise have to guess; "

@@ -17,7 +17,7 @@ from harborage.artifacts import ArtifactRef, ArtifactScope, ArtifactStore
 from harborage.errors import HarborageError
 from harborage.llm import ConfigSnapshot, ModelProfile
 from harborage.llm.media import image_type
-from harborage.runtime.model import is_own_planner
+from harborage.runtime.effects.model import is_own_planner
 
 if TYPE_CHECKING:
     from harborage.app.agent import Agent

@@ -21,9 +21,9 @@ from harborage.app.examination import Flaws, OnProgress, examine
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.errors import HarborageError
 from harborage.events import DurableEventBus
-from harborage.runtime.orphans import Places, Settled, settle, survey
+from harborage.runtime.durable.orphans import Places, Settled, settle, survey
+from harborage.runtime.effects.task_runs import TaskRuns
 from harborage.runtime.pauses import Coordinator
-from harborage.runtime.task_runs import TaskRuns
 from harborage.sessions import SessionPolicy, SessionRegistry
 from harborage.state.errors import DatabaseError, DatabaseReadOnlyError
 from harborage.state.storage import Storage, open_storage
@@ -32,7 +32,7 @@ from harborage.tasks import InProcessTaskRegistry, TaskCorruptError
 from harborage.tasks.rows import task_of
 
 if TYPE_CHECKING:
-    from harborage.runtime.pending import Wait
+    from harborage.runtime.durable.pending import Wait
     from harborage.state.storage import Storage
 
 T = TypeVar("T")

@@ -10,11 +10,12 @@ import msgspec
 from harborage import codec
 from harborage.errors import HarborageError, error_text
 from harborage.events.rows import event_flaw
-from harborage.runtime.durable import ControlUnreadableError, RunRequest
-from harborage.runtime.engines.bodies import digests_of
-from harborage.runtime.journal import JournalCorruptError, Started, decode_entry, is_outdated
-from harborage.runtime.pauses.rows import pause_flaw
-from harborage.runtime.steering.controls import ControlEvent
+from harborage.runtime.durable.bodies import digests_of
+from harborage.runtime.durable.engine import ControlUnreadableError
+from harborage.runtime.durable.journal import JournalCorruptError, Started, decode_entry, is_outdated
+from harborage.runtime.durable.pauses.rows import pause_flaw
+from harborage.runtime.loop.controls import ControlEvent
+from harborage.runtime.loop.seam import RunRequest
 from harborage.sessions import SessionCorruptError
 from harborage.sessions.model import session_of
 from harborage.store.examining import Judges

@@ -14,7 +14,7 @@ import msgspec
 
 from harborage.app.target import AgentNotReadyError
 from harborage.llm.providers import ModelRef, config_for
-from harborage.runtime.model import is_own_planner
+from harborage.runtime.effects.model import is_own_planner
 
 if TYPE_CHECKING:
     from harborage.app.agent import Agent

@@ -30,10 +30,11 @@ from harborage.cli.text import arguments, printable, shortened
 from harborage.clock import SYSTEM_CLOCK
 from harborage.errors import HarborageError
 from harborage.events import DurableEventBus
-from harborage.runtime.durable import RunNotFoundError
-from harborage.runtime.engines.stored import StoredEngine
+from harborage.runtime.durable.engine import RunNotFoundError
+from harborage.runtime.durable.stored import StoredEngine
 from harborage.runtime.history import all_runs, find_run
 from harborage.runtime.history.reading import is_part
+from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.pauses import (
     MAX_PAGE_SIZE,
     AlreadyResumedError,
@@ -44,7 +45,6 @@ from harborage.runtime.pauses import (
     PauseNotFoundError,
 )
 from harborage.runtime.run import Run
-from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.store import RunQuery, RunRow
 
 if TYPE_CHECKING:

@@ -63,7 +63,7 @@ async def _approve(url: str, run: str, reason: str, args: str) -> int:
     from harborage.cli.answers import Approve, parse_arguments
     from harborage.cli.control_target import describe_question, next_step, open_target
     from harborage.cli.questions import is_approval, schema_of, shown_args
-    from harborage.runtime.steering.controls import ControlType
+    from harborage.runtime.loop.controls import ControlType
 
     async with open_target(url, run) as target:
         question = target.only_question("approve")
@@ -104,7 +104,7 @@ def reject(run: QuestionId, /, *, reason: Reason = "", storage: StorageUrl = "",
 
 async def _reject(url: str, run: str, reason: str) -> int:
     from harborage.cli.control_target import describe_question, next_step, open_target
-    from harborage.runtime.steering.controls import ControlType
+    from harborage.runtime.loop.controls import ControlType
 
     async with open_target(url, run) as target:
         question = target.only_question("reject")
@@ -154,7 +154,7 @@ def answer(
 async def _answer(url: str, run: str, reply: _Reply) -> int:
     from harborage.cli.control_target import describe_question, next_step, open_target
     from harborage.cli.questions import is_approval, is_interrupted_call
-    from harborage.runtime.steering.controls import ControlType
+    from harborage.runtime.loop.controls import ControlType
 
     async with open_target(url, run) as target:
         question = target.only_question("answer")
@@ -211,7 +211,7 @@ def message(
 async def _message(url: str, run: str, text: str) -> int:
     from harborage.cli.control_target import describe_question, next_step, open_target, require_unfinished
     from harborage.cli.questions import is_approval, is_interrupted_call
-    from harborage.runtime.steering.controls import ControlType
+    from harborage.runtime.loop.controls import ControlType
 
     async with open_target(url, run) as target:
         record = require_unfinished(target.record)

@@ -16,8 +16,8 @@ from harborage.cli.options import Debug, StorageUrl, absolute_url, database_file
 from harborage.cli.storage import open_kept_storage, release_expired_leases, require_database, run_command
 
 if TYPE_CHECKING:
-    from harborage.runtime.orphans import Settled
-    from harborage.runtime.pending import Wait
+    from harborage.runtime.durable.orphans import Settled
+    from harborage.runtime.durable.pending import Wait
 
 DATABASE = "database"
 _HEALTHY, _NEEDS_PERSON = 0, 1

@@ -46,10 +46,10 @@ from harborage.errors import HarborageError
 from harborage.identity import Identity
 from harborage.ids import new_id
 from harborage.planner import Finish
-from harborage.runtime.durable import RunFailedError
-from harborage.runtime.engines.histories import request_of
+from harborage.runtime.durable.engine import RunFailedError
+from harborage.runtime.durable.histories import request_of
+from harborage.runtime.durable.journal import Ended, decode_entries
 from harborage.runtime.history import all_runs, read_run
-from harborage.runtime.journal import Ended, decode_entries
 from harborage.store import LIVE, RunQuery, RunRow
 from harborage.store.times import moment
 

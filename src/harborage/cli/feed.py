@@ -20,9 +20,9 @@ from harborage import codec
 from harborage.cli.journal_view import RecordedEntry
 from harborage.errors import HarborageError
 from harborage.events import DurableEventBus, Event, EventBus, Filter, Subscription, is_announced, typed_event
-from harborage.runtime.engines.bodies import filled, read_whole
+from harborage.runtime.durable.bodies import filled, read_whole
+from harborage.runtime.durable.journal import Done, Entry, decode_entry
 from harborage.runtime.history import all_runs
-from harborage.runtime.journal import Done, Entry, decode_entry
 from harborage.state.storage import Storage
 from harborage.store import RunQuery, RunRow
 

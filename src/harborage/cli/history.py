@@ -222,7 +222,7 @@ async def _fork(options: _ForkOptions) -> int:
     from harborage.identity import Identity
     from harborage.ids import new_id
     from harborage.runtime.history import find_run, fork_at, read_run
-    from harborage.runtime.limits import Limits
+    from harborage.runtime.loop.limits import Limits
 
     async with open_kept_storage(options.url, writes=True) as storage:
         record = await find_run(storage.store, options.run, where=options.url)
@@ -272,7 +272,7 @@ def _deadline(options: _ForkOptions, now: datetime) -> datetime | None:
 async def _wait_for_end(run: Run) -> Ending | None:
     """The end of the run; None when it waits for a person's answer."""
     from harborage.cli.outcome import ending_of
-    from harborage.runtime.durable import RunBlockedError, RunFailedError
+    from harborage.runtime.durable.engine import RunBlockedError, RunFailedError
 
     while True:
         try:

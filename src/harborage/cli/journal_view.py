@@ -14,11 +14,11 @@ from harborage.cli.outcome import ending_of
 from harborage.cli.text import arguments, duration, one_line, plural, printable, shortened, size
 from harborage.cli.view_state import Call, RunView, View, line, run_of
 from harborage.planner import CallParallel, CallTool, Finish, JoinKind, JoinSpec, SpawnTask
-from harborage.runtime.dispatch.dispatch import Approval
-from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome
-from harborage.runtime.durable import RunRequest
-from harborage.runtime.journal import Begun, Cut, Done, Ended, Entry, Failed, Joined, Started
-from harborage.runtime.steering.state import Planned
+from harborage.runtime.durable.journal import Begun, Cut, Done, Ended, Entry, Failed, Joined, Started
+from harborage.runtime.loop.dispatch import Approval
+from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome
+from harborage.runtime.loop.seam import RunRequest
+from harborage.runtime.loop.state import Planned
 
 _TOOL, _APPROVE = "tool.", "approve."
 _ARTIFACT_KEYS = frozenset({"id", "mime_type", "size_bytes", "filename", "sha256"})

@@ -22,15 +22,15 @@ from harborage.cli.options import is_memory
 from harborage.cli.status import is_waiting_for_provider
 from harborage.cli.storage import prepare_storage
 from harborage.identity import Identity
-from harborage.runtime.durable import RunNotFoundError
-from harborage.runtime.model import is_own_planner
+from harborage.runtime.durable.engine import RunNotFoundError
+from harborage.runtime.effects.model import is_own_planner
 from harborage.state.storage import open_storage
 from harborage.store import RunRow
 
 if TYPE_CHECKING:
     from harborage.runtime.host import Runtime
+    from harborage.runtime.loop.controls import Scope
     from harborage.runtime.run import Run
-    from harborage.runtime.steering.controls import Scope
 
 
 class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):

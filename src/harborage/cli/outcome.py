@@ -13,8 +13,8 @@ from harborage.cli.text import masked, plural
 from harborage.errors import HarborageError
 from harborage.llm import LLMError
 from harborage.planner import Finish, FinishReason
-from harborage.runtime.agent.planning import PlannerStepError
-from harborage.runtime.durable import RunBlockedError, RunFailedError
+from harborage.runtime.durable.engine import RunBlockedError, RunFailedError
+from harborage.runtime.effects.planning import PlannerStepError
 
 REACHED, FAILED, WRONG_USE, NOT_REACHED, EXHAUSTED, CANCELLED = 0, 1, 2, 3, 4, 130
 

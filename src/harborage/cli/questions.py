@@ -15,7 +15,7 @@ from harborage.app import Change
 from harborage.cli.answers import Mode
 from harborage.cli.text import compact, duration, masked, masked_places, plural, pretty, printable, wrapped
 from harborage.planner import PauseReason
-from harborage.runtime.agent.interrupted import QUESTION
+from harborage.runtime.effects.interrupted import QUESTION
 
 if TYPE_CHECKING:
     from harborage.runtime.pauses import Pause

@@ -35,9 +35,9 @@ from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
 from harborage.errors import HarborageError
 from harborage.events import Event
-from harborage.runtime.durable import RunBlockedError, RunFailedError, RunPhase
-from harborage.runtime.limits import Limits
-from harborage.runtime.steering.controls import Scope
+from harborage.runtime.durable.engine import RunBlockedError, RunFailedError, RunPhase
+from harborage.runtime.loop.controls import Scope
+from harborage.runtime.loop.limits import Limits
 
 if TYPE_CHECKING:
     from harborage.cli.journal_view import RecordedEntry

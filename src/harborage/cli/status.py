@@ -12,15 +12,15 @@ from harborage import codec
 from harborage.app.project import Origin
 from harborage.cli.text import duration, one_line, plural, printable
 from harborage.planner import FinishReason
-from harborage.runtime.durable import PROVIDER_UNAVAILABLE, RunPhase
-from harborage.runtime.engines.reader import phase_of
-from harborage.runtime.pending import Party, Wait, WaitKind
+from harborage.runtime.durable.engine import PROVIDER_UNAVAILABLE, RunPhase
+from harborage.runtime.durable.pending import Party, Wait, WaitKind
+from harborage.runtime.durable.reader import phase_of
 from harborage.store import Status
 from harborage.store.times import moment
 
 if TYPE_CHECKING:
     from harborage.app.doctor import Finding
-    from harborage.runtime.orphans import Settled
+    from harborage.runtime.durable.orphans import Settled
     from harborage.store import RunRow
 
 

@@ -19,19 +19,17 @@ from harborage.callables import require_sync
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
 from harborage.errors import HarborageError, error_reason, one_of
+from harborage.events import Event, EventType, Payload, TaskCancelledPayload, TaskFailedPayload
 from harborage.identity import Identity, Quadruple, require_triple
-from harborage.planner import HandleRegistry, OperatorPlannerConfig, Summariser
-from harborage.runtime.admission import Admission
-from harborage.runtime.agent.contexts import checked_inputs
-from harborage.runtime.assembly import Assembly, Setup, assemble
-from harborage.runtime.context import Context, ContextRequest, ProviderChoice, memory_of, sources_of
-from harborage.runtime.durable import EngineElsewhereError, RunNotFoundError, RunRequest, RunStatus
-from harborage.runtime.engines.histories import request_of
-from harborage.runtime.engines.reader import not_found
-from harborage.runtime.journal import decode_entries
-from harborage.runtime.limits import Limits
-from harborage.runtime.model import ModelChoice, PlannerChoice, mind_of
-from harborage.runtime.options import (
+from harborage.planner import TASK_ERROR_CANCELLED, HandleRegistry, OperatorPlannerConfig, Summariser
+from harborage.runtime.durable.engine import EngineElsewhereError, RunNotFoundError, RunStatus
+from harborage.runtime.durable.histories import request_of
+from harborage.runtime.durable.journal import decode_entries
+from harborage.runtime.durable.reader import not_found
+from harborage.runtime.effects.assembly import Assembly, Setup, assemble
+from harborage.runtime.effects.contexts import checked_inputs
+from harborage.runtime.effects.model import ModelChoice, PlannerChoice, mind_of
+from harborage.runtime.effects.options import (
     RuntimeOptions,
     check_objects,
     check_parts,
@@ -39,22 +37,25 @@ from harborage.runtime.options import (
     check_wishes,
     with_operator,
 )
+from harborage.runtime.effects.task_runs import Admission
+from harborage.runtime.loop.context import Context, ContextRequest, ProviderChoice, memory_of, sources_of
+from harborage.runtime.loop.controls import AppliedControl, Scope
+from harborage.runtime.loop.limits import Limits
+from harborage.runtime.loop.seam import RunRequest
 from harborage.runtime.run import Run
-from harborage.runtime.steering.controls import AppliedControl, Scope
-from harborage.runtime.task_runs import abandon
 from harborage.store import LIVE, RunQuery
 from harborage.store.errors import SessionOverError
-from harborage.tasks import SpawnRequest, Task, TaskKind, TaskRegistry
+from harborage.tasks import SpawnRequest, Task, TaskKind, TaskRegistry, TaskStatus
 from harborage.tasks.rows import goal_of
 
 if TYPE_CHECKING:
     from harborage.artifacts import ArtifactStore
     from harborage.events import EventBus
     from harborage.memory import Memory, MemoryStrategy, SessionMemory
-    from harborage.runtime.approval import ApprovalPolicy
+    from harborage.runtime.effects.approval.model import ApprovalPolicy
     from harborage.runtime.history.forking import Fork
     from harborage.runtime.history.replaying import Replayed
-    from harborage.runtime.pauses import PauseCoordinator
+    from harborage.runtime.loop.pauses import PauseCoordinator
     from harborage.sessions import SessionRegistry
     from harborage.state.storage import Storage
     from harborage.store import Commit, Committed
@@ -227,7 +228,7 @@ class Runtime:
             if self._setup.storage is None:
                 for status in await parts.engine.list():
                     if not status.phase.is_final:
-                        await abandon(parts, status)
+                        await _abandon(parts, status)
         finally:
             for close in parts.closers:
                 await close()
@@ -443,3 +444,17 @@ class Runtime:
         with suppress(RunNotFoundError):
             return request_of(run_id, decode_entries(await self._parts.engine.history(run_id), run_id))
         return None
+
+
+async def _abandon(parts: Assembly, status: RunStatus) -> None:
+    """Say of a run that ends with its process that it does: neither its task nor what it was sent may look as if it
+    went on."""
+    for control in await parts.engine.untaken(status.run_id):
+        parts.refuse(control)
+    task = await parts.tasks.get(status.run_id, who=status.who)
+    if task.status is TaskStatus.RUNNING:
+        body: Payload = TaskFailedPayload(task.id, TASK_ERROR_CANCELLED)
+        parts.bus.publish_nowait(Event(EventType.TASK_FAILED, task.identity, body))
+    else:
+        body = TaskCancelledPayload(task.id, "the runtime was closed", False)
+        parts.bus.publish_nowait(Event(EventType.TASK_CANCELLED, task.identity, body))

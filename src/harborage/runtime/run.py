@@ -9,21 +9,18 @@ from typing import TYPE_CHECKING, Any
 from harborage.errors import InvalidOptionError, at_least
 from harborage.events import BusClosedError
 from harborage.ids import new_id
-from harborage.runtime.durable import Engine, RunEndedError, RunStatus
-from harborage.runtime.pauses import (
+from harborage.planner.errors import ToolContextLostError
+from harborage.runtime.durable.engine import Engine, RunEndedError, RunStatus
+from harborage.runtime.durable.inbox import emit_rejection
+from harborage.runtime.durable.pauses.errors import (
     AlreadyResumedError,
-    Pause,
     PauseAmbiguousError,
-    PauseCoordinator,
     PauseError,
-    PauseFilter,
     PauseNotFoundError,
-    ToolContextLostError,
 )
-from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
-from harborage.runtime.steering.errors import NoOutstandingPauseError, SteeringError
-from harborage.runtime.steering.rejection import emit_rejection
-from harborage.runtime.steering.scopes import check_scope
+from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope, check_scope
+from harborage.runtime.loop.errors import NoOutstandingPauseError, SteeringError
+from harborage.runtime.loop.pauses import Pause, PauseCoordinator, PauseFilter
 
 if TYPE_CHECKING:
     from harborage.events import Event, EventBus

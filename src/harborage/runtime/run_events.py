@@ -29,7 +29,7 @@ from harborage.events import (
     TaskSpawnedPayload,
     typed_event,
 )
-from harborage.runtime.durable import Engine, EngineClosedError, RunFailedError, RunNotFoundError
+from harborage.runtime.durable.engine import Engine, EngineClosedError, RunFailedError, RunNotFoundError
 from harborage.tasks import TaskFilter, TaskRegistry
 
 if TYPE_CHECKING:

@@ -41,13 +41,14 @@ from harborage.planner import (
     TrajectorySummary,
 )
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.durable import Durable, RunFailedError, RunRequest
-from harborage.runtime.effects import Effect, EffectTable, StepCall
-from harborage.runtime.engines.bodies import digests_of
-from harborage.runtime.engines.stored import StoredEngine
+from harborage.runtime.durable.bodies import digests_of
+from harborage.runtime.durable.engine import RunFailedError
+from harborage.runtime.durable.journal import FORMAT_VERSION, decode_entries
+from harborage.runtime.durable.steps import Effect, EffectTable, StepCall
+from harborage.runtime.durable.stored import StoredEngine
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
-from harborage.runtime.journal import FORMAT_VERSION, decode_entries
-from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.loop.seam import Durable, RunRequest
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.run import Run
 from harborage.runtime.steering import Scope

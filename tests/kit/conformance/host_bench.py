@@ -15,15 +15,16 @@ from harborage import codec
 from harborage.concurrency import Crew
 from harborage.identity import Identity
 from harborage.planner import Finish, PauseReason
-from harborage.runtime.durable import Engine, Program, RunPhase, RunRequest
-from harborage.runtime.effects import Doubt, Effect, EffectTable, StepCall
-from harborage.runtime.journal import Arrived, Entry, decode_entry
+from harborage.runtime.durable.journal import Arrived, Entry, decode_entry
+from harborage.runtime.durable.steps import Doubt, Effect, EffectTable, StepCall
+from harborage.runtime.loop.arrivals import Arrivals
+from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
+from harborage.runtime.loop.seam import Program, RunRequest
 from harborage.runtime.pauses import Pause, PauseCoordinator, PauseRequest
-from harborage.runtime.steering.arrivals import Arrivals
-from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.testing.conformance.checks import ConformanceError
 
 if TYPE_CHECKING:
+    from harborage.runtime.durable.engine import Engine, RunPhase
     from tests.kit.conformance.host_death import Death
 
 __all__ = ["SESSION", "UNKNOWN", "Act", "HostBench", "HostFactory", "OpenHosts", "World", "open_bench"]

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from harborage.planner import Finish, FinishReason
-from harborage.runtime.durable import Durable, RunFailedError, RunNotFoundError, RunPhase, RunRequest
-from harborage.runtime.journal import Begun, Done
-from harborage.runtime.steering.arrivals import Hold
-from harborage.runtime.steering.controls import ControlType
+from harborage.runtime.durable.engine import RunFailedError, RunNotFoundError, RunPhase
+from harborage.runtime.durable.journal import Begun, Done
+from harborage.runtime.loop.arrivals import Hold
+from harborage.runtime.loop.controls import ControlType
 from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
 from tests.kit.conformance.host_bench import SESSION, HostBench, control, patiently, request
+
+if TYPE_CHECKING:
+    from harborage.runtime.loop.seam import Durable, RunRequest
 
 __all__ = ["SCENARIOS"]
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harborage.planner import Finish, FinishReason
-from harborage.runtime.durable import Durable, RunPhase, RunRequest
+from harborage.runtime.durable.engine import RunPhase
+from harborage.runtime.loop.arrivals import Hold, Woken
+from harborage.runtime.loop.controls import ControlType
 from harborage.runtime.pauses import PauseDecision
-from harborage.runtime.steering.arrivals import Hold, Woken
-from harborage.runtime.steering.controls import ControlType
 from harborage.testing.conformance.checks import expect, expect_equal
 from tests.kit.conformance.host_bench import SESSION, HostBench, control, patiently, request
 from tests.kit.conformance.host_death import Death
+
+if TYPE_CHECKING:
+    from harborage.runtime.loop.seam import Durable, RunRequest
 
 __all__ = ["SCENARIOS"]
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harborage.concurrency import Crew
 from harborage.planner import Finish, FinishReason, JoinKind, JoinSpec
-from harborage.runtime.durable import Durable, RunBlockedError, RunPhase, RunRequest
-from harborage.runtime.joins import BranchOutcome, Cancelled
-from harborage.runtime.joins import Done as BranchDone
-from harborage.runtime.journal import Begun, Done, Failed
+from harborage.runtime.durable.engine import RunBlockedError, RunPhase
+from harborage.runtime.durable.journal import Begun, Done, Failed
+from harborage.runtime.loop.joins import BranchOutcome, Cancelled
+from harborage.runtime.loop.joins import Done as BranchDone
 from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
 from tests.kit.conformance.host_bench import UNKNOWN, HostBench, World
+
+if TYPE_CHECKING:
+    from harborage.runtime.loop.seam import Durable, RunRequest
 
 __all__ = ["SCENARIOS"]
 

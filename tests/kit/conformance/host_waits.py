@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any
 
 from harborage.planner import Finish, FinishReason, JoinKind, JoinSpec
-from harborage.runtime.durable import Durable, RunPhase, RunRequest
-from harborage.runtime.journal import Cut
+from harborage.runtime.durable.engine import RunPhase
+from harborage.runtime.durable.journal import Cut
+from harborage.runtime.loop.arrivals import Arrivals, Hold, Interrupt, StepInterruptedError, Woken
+from harborage.runtime.loop.controls import ControlType
+from harborage.runtime.loop.seam import Durable, RunRequest
 from harborage.runtime.pauses import PauseDecision
-from harborage.runtime.steering.arrivals import Arrivals, Hold, Interrupt, StepInterruptedError, Woken
-from harborage.runtime.steering.controls import ControlType
 from harborage.testing.conformance.checks import expect, expect_equal
 from tests.kit.conformance.host_bench import SESSION, HostBench
 

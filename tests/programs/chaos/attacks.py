@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harborage.errors import HarborageError
-from harborage.runtime.steering.controls import ControlType
+from harborage.runtime.loop.controls import ControlType
 from harborage.store import Commit, SendControl
 from tests.programs.chaos.cluster import PATIENCE_S, Cluster, Process, until
 from tests.programs.chaos.verdict import verdict

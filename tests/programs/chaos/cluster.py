@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from msgspec.structs import replace
 
-from harborage.runtime.engines.stored import StoredEngine
+from harborage.runtime.durable.stored import StoredEngine
 from harborage.runtime.history import all_runs
+from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.pauses import AlreadyResumedError, Coordinator, Pause
-from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.state.errors import DatabaseError
 from harborage.store import LIVE, Commit, RunQuery, RunRow
 from tests.programs.chaos.databases import Database, open_at

@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from harborage.runtime.durable import RunNotFoundError
+from harborage.runtime.durable.engine import RunNotFoundError
+from harborage.runtime.loop.controls import ControlType
 from harborage.runtime.pauses import AlreadyResumedError, Pause, PauseDecision, PauseNotFoundError, PauseReason
-from harborage.runtime.steering.controls import ControlType
 from tests.kit.stored_runs import goal_of
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import msgspec
 
 from harborage.app.doctor import list_pending, settle_orphans
 from harborage.concurrency import Crew
-from harborage.runtime.pending import Party, Wait, WaitKind
+from harborage.runtime.durable.pending import Party, Wait, WaitKind
 from tests.programs.chaos.cluster import PATIENCE_S, Cluster, Process, until
 from tests.programs.chaos.people import ALL_CONTROLS, People
 from tests.programs.chaos.verdict import LATER, verdict

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harborage.concurrency import Crew
-from harborage.runtime.steering.controls import ControlType
+from harborage.runtime.loop.controls import ControlType
 from tests.programs.chaos.cluster import PATIENCE_S, Cluster, Process, until
 from tests.programs.chaos.kill_points import kinds_of
 from tests.programs.chaos.people import People

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from harborage.app.doctor import list_pending, settle_orphans
-from harborage.runtime.pending import GRACE, WaitKind
+from harborage.runtime.durable.pending import GRACE, WaitKind
 from harborage.store import RunRow, Status
 from harborage.testing.simulation.checks import Evidence, find_broken_promises, table_disagreements
 from tests.kit.stored_runs import goal_of

@@ -18,8 +18,8 @@ from harborage.errors import HarborageError
 from harborage.identity import Identity
 from harborage.ids import new_id
 from harborage.runtime.approval import AlwaysDeny
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
-from harborage.runtime.options import RuntimeOptions
 from tests.programs.chaos.databases import Database, open_at
 from tests.programs.chaos.kill_points import KillPoints, watch_commits, watch_statements, watched
 from tests.programs.chaos.service import Client, Wanted

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from harborage import codec
-from harborage.runtime.journal import Arrived, Begun, Cut, Done, Entry, Joined
-from harborage.runtime.steering.arrivals import Arrivals
-from harborage.runtime.steering.controls import ControlEvent, ControlType
+from harborage.runtime.durable.journal import Arrived, Begun, Cut, Done, Entry, Joined
+from harborage.runtime.loop.arrivals import Arrivals
+from harborage.runtime.loop.controls import ControlEvent, ControlType
 from harborage.testing.simulation.checks import Evidence, decode_finish, decode_request, load_entries, load_events
 
 if TYPE_CHECKING:

@@ -19,10 +19,11 @@ from harborage.concurrency import Crew
 from harborage.errors import HarborageError
 from harborage.identity import Identity
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.durable import RunNotFoundError
-from harborage.runtime.engines.stored import StoredEngine
+from harborage.runtime.durable.engine import RunNotFoundError
+from harborage.runtime.durable.stored import StoredEngine
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
-from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.pauses import (
     AlreadyResumedError,
     Coordinator,
@@ -31,7 +32,6 @@ from harborage.runtime.pauses import (
     PauseNotFoundError,
     PauseReason,
 )
-from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.store import RunQuery, RunRow
 from harborage.testing.simulation.checks import Evidence
 from harborage.testing.simulation.loop import StuckError

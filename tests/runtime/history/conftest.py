@@ -11,9 +11,8 @@ import pytest
 
 from harborage.identity import Identity
 from harborage.planner import Finish
-from harborage.runtime.durable import RunFailedError, RunRequest
-from harborage.runtime.host import Runtime
-from harborage.runtime.journal import (
+from harborage.runtime.durable.engine import RunFailedError
+from harborage.runtime.durable.journal import (
     Arrived,
     Begun,
     Cut,
@@ -29,6 +28,8 @@ from harborage.runtime.journal import (
     encode_entry,
     raw,
 )
+from harborage.runtime.host import Runtime
+from harborage.runtime.loop.seam import RunRequest
 
 ME = Identity("t", "u", "s")
 WHO = ME.with_run("run-1")

@@ -24,16 +24,16 @@ from harborage.planner import (
     SpawnTask,
     TrajectorySummary,
 )
-from harborage.runtime.dispatch.dispatch import Approval
-from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome
-from harborage.runtime.durable import RunRequest
+from harborage.runtime.durable.journal import JournalCorruptError, raw
+from harborage.runtime.durable.model_records import Asked, Exchange, answered, failure_of
 from harborage.runtime.history import CallStatus, build_history
-from harborage.runtime.journal import JournalCorruptError, raw
-from harborage.runtime.model_records import Asked, Exchange, answered, failure_of
+from harborage.runtime.loop.arrivals import Arrivals, Woken
+from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
+from harborage.runtime.loop.dispatch import Approval
+from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome
+from harborage.runtime.loop.seam import RunRequest
+from harborage.runtime.loop.state import OpenPause, Planned, Steered
 from harborage.runtime.pauses import PauseDecision
-from harborage.runtime.steering.arrivals import Arrivals, Woken
-from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
-from harborage.runtime.steering.state import OpenPause, Planned, Steered
 from harborage.testing.llm import ScriptedLLM, calls_tools, says
 from tests.kit.tables import each_row
 

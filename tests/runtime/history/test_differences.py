@@ -6,11 +6,11 @@ from typing import Any
 
 from harborage.llm import ChatMessage, Content, ImagePart, Role, TextPart, ToolCallStructured, ToolDeclaration
 from harborage.planner import CallParallel, CallTool, Finish, FinishReason, JoinSpec
-from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome
+from harborage.runtime.durable.model_records import Prompt, Settings
 from harborage.runtime.history import Difference, DifferenceKind, build_history, compare
 from harborage.runtime.history.differences import prompt_diff, value_diff
-from harborage.runtime.model_records import Prompt, Settings
-from harborage.runtime.steering.state import Planned
+from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome
+from harborage.runtime.loop.state import Planned
 
 
 def test_prompts_differ_line_by_line() -> None:

@@ -23,17 +23,18 @@ from harborage.planner import (
     SpawnTask,
 )
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome
-from harborage.runtime.durable import RunNotFoundError, RunRequest
+from harborage.runtime.durable.engine import RunNotFoundError
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.history import CallStatus, ForkError, build_history, compare, fork_at, read_run
-from harborage.runtime.history.record import open_record
+from harborage.runtime.history.reading import open_record
 from harborage.runtime.host import Runtime
-from harborage.runtime.limits import Limits
-from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.loop.arrivals import Arrivals
+from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
+from harborage.runtime.loop.limits import Limits
+from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome
+from harborage.runtime.loop.seam import RunRequest
+from harborage.runtime.loop.state import Planned, Steered
 from harborage.runtime.run import Run
-from harborage.runtime.steering.arrivals import Arrivals
-from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
-from harborage.runtime.steering.state import Planned, Steered
 from harborage.state.storage import Storage, open_storage
 from harborage.tasks import TaskStatus
 from harborage.testing.clock import settle

@@ -10,10 +10,10 @@ import pytest
 from harborage.identity import Identity
 from harborage.llm import RateLimitedError
 from harborage.planner import CallTool, Finish, FinishReason
-from harborage.runtime.durable import RunFailedError, RunNotFoundError
+from harborage.runtime.durable.engine import RunFailedError, RunNotFoundError
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.history import RunPrefixError, all_runs, build_history, find_run, read_run
 from harborage.runtime.host import Runtime
-from harborage.runtime.options import RuntimeOptions
 from harborage.store import RunQuery
 from harborage.store.memory import MemoryStore
 from harborage.testing.llm import ScriptedLLM

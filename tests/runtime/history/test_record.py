@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from harborage.runtime.history.record import Place, exchanges_in, open_record, place_of
-from harborage.runtime.journal import JournalCorruptError
+from harborage.runtime.durable.journal import JournalCorruptError
+from harborage.runtime.history.reading import Place, exchanges_in, open_record, place_of
 from tests.kit.tables import each_row
 
 

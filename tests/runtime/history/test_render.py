@@ -17,13 +17,13 @@ from harborage.planner import (
     SpawnSpec,
     SpawnTask,
 )
-from harborage.runtime.dispatch.dispatch import Approval
-from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome
 from harborage.runtime.history import build_history, render_history
+from harborage.runtime.loop.arrivals import Arrivals, Woken
+from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
+from harborage.runtime.loop.dispatch import Approval
+from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome
+from harborage.runtime.loop.state import OpenPause, Planned, Steered
 from harborage.runtime.pauses import PauseDecision
-from harborage.runtime.steering.arrivals import Arrivals, Woken
-from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
-from harborage.runtime.steering.state import OpenPause, Planned, Steered
 from tests.kit.tables import each_row
 
 ADD = CallTool("add", b'{"a":1}')

@@ -36,14 +36,14 @@ from harborage.planner import (
 )
 from harborage.planner.config import PLANNERS
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.durable import RunFailedError
+from harborage.runtime.durable.engine import RunFailedError
+from harborage.runtime.durable.journal import Ended, JournalCorruptError, decode_entry, encode_entry, raw
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.history import DifferenceKind, Replayed, ReplayError, build_history
 from harborage.runtime.host import Runtime
-from harborage.runtime.journal import Ended, JournalCorruptError, decode_entry, encode_entry, raw
-from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.loop.errors import RunCancelledError
 from harborage.runtime.run import Run
 from harborage.runtime.steering import ControlType, Scope
-from harborage.runtime.steering.errors import RunCancelledError
 from harborage.state.storage import open_storage
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.llm import ScriptedLLM, calls_tools, says

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harborage.runtime.durable import Engine
-from harborage.runtime.engines.stored import StoredEngine
+from harborage.runtime.durable.engine import Engine
+from harborage.runtime.durable.stored import StoredEngine
 from harborage.runtime.pauses import Coordinator
 from harborage.state.postgres import open_postgres
 from harborage.state.storage import Storage

@@ -12,10 +12,8 @@ from msgspec.structs import replace
 
 from harborage.errors import HarborageError
 from harborage.planner import Finish
-from harborage.runtime.durable import Engine, HistoryMismatchError, Program, RunNotFoundError, RunRequest
-from harborage.runtime.effects import Effect, EffectTable
-from harborage.runtime.engines.stored import StoredEngine
-from harborage.runtime.journal import (
+from harborage.runtime.durable.engine import Engine, HistoryMismatchError, RunNotFoundError
+from harborage.runtime.durable.journal import (
     Arrived,
     Begun,
     Cut,
@@ -27,8 +25,11 @@ from harborage.runtime.journal import (
     decode_entry,
     encode_entry,
 )
+from harborage.runtime.durable.steps import Effect, EffectTable
+from harborage.runtime.durable.stored import StoredEngine
+from harborage.runtime.loop.controls import ControlEvent
+from harborage.runtime.loop.seam import Program, RunRequest
 from harborage.runtime.pauses import Coordinator
-from harborage.runtime.steering.controls import ControlEvent
 from harborage.store import Commit, Committed
 from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock

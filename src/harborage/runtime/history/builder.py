@@ -14,23 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from harborage.planner import CallParallel, CallTool, Decision, Finish, RequestPause, SpawnSpec, SpawnTask
-from harborage.runtime.dispatch.dispatch import Approval
-from harborage.runtime.dispatch.outcome import ToolOutcome
-from harborage.runtime.durable import RunRequest
-from harborage.runtime.engines.histories import read_value
-from harborage.runtime.history.model import (
-    CallMade,
-    CallStatus,
-    ChildSpawned,
-    ControlTaken,
-    ModelAsked,
-    PauseTaken,
-    RunHistory,
-    StepTaken,
-    Totals,
-)
-from harborage.runtime.history.record import Place, exchanges_in, open_record, place_of
-from harborage.runtime.journal import (
+from harborage.runtime.durable.histories import read_value
+from harborage.runtime.durable.journal import (
     Arrived,
     Begun,
     Cut,
@@ -44,8 +29,23 @@ from harborage.runtime.journal import (
     Started,
     Waited,
 )
-from harborage.runtime.steering.arrivals import Arrivals, Woken
-from harborage.runtime.steering.state import OpenPause, Planned, Steered
+from harborage.runtime.history.model import (
+    CallMade,
+    CallStatus,
+    ChildSpawned,
+    ControlTaken,
+    ModelAsked,
+    PauseTaken,
+    RunHistory,
+    StepTaken,
+    Totals,
+)
+from harborage.runtime.history.reading import Place, exchanges_in, open_record, place_of
+from harborage.runtime.loop.arrivals import Arrivals, Woken
+from harborage.runtime.loop.dispatch import Approval
+from harborage.runtime.loop.outcome import ToolOutcome
+from harborage.runtime.loop.seam import RunRequest
+from harborage.runtime.loop.state import OpenPause, Planned, Steered
 
 _TOOL: Final = "tool."
 _APPROVE: Final = "approve."

@@ -15,8 +15,8 @@ from harborage.planner import CallParallel, CallTool
 from harborage.runtime.history.render import Clean, render_step
 
 if TYPE_CHECKING:
+    from harborage.runtime.durable.model_records import Prompt
     from harborage.runtime.history.model import RunHistory
-    from harborage.runtime.model_records import Prompt
 
 _MAX_LINES: Final = 40
 _MAX_CHARS: Final = 200

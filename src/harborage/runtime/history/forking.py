@@ -13,10 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from harborage.errors import HarborageError
-from harborage.runtime.durable import RunRequest
-from harborage.runtime.engines.histories import latest_history, read_value, steps_of
-from harborage.runtime.history.record import open_record, place_of
-from harborage.runtime.journal import (
+from harborage.runtime.durable.histories import latest_history, read_value, steps_of
+from harborage.runtime.durable.journal import (
     Arrived,
     Begun,
     Cut,
@@ -29,10 +27,12 @@ from harborage.runtime.journal import (
     encode_entry,
     raw,
 )
-from harborage.runtime.limits import Limits
-from harborage.runtime.steering.arrivals import Arrivals
-from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
-from harborage.runtime.steering.state import Steered
+from harborage.runtime.history.reading import open_record, place_of
+from harborage.runtime.loop.arrivals import Arrivals
+from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
+from harborage.runtime.loop.limits import Limits
+from harborage.runtime.loop.seam import RunRequest
+from harborage.runtime.loop.state import Steered
 from harborage.tasks import SpawnRequest, TaskKind
 
 if TYPE_CHECKING:

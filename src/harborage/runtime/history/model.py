@@ -14,9 +14,9 @@ import msgspec
 from harborage import codec
 from harborage.identity import Quadruple
 from harborage.planner import Decision, Finish, PauseReason, SpawnSpec
-from harborage.runtime.durable import RunRequest
-from harborage.runtime.model_records import Answered, Failure
-from harborage.runtime.steering.controls import ControlType
+from harborage.runtime.durable.model_records import Answered, Failure
+from harborage.runtime.loop.controls import ControlType
+from harborage.runtime.loop.seam import RunRequest
 
 
 class CallStatus(StrEnum):

@@ -18,31 +18,30 @@ from msgspec.structs import replace
 from harborage import codec
 from harborage.errors import HarborageError
 from harborage.planner import ArtifactManifestEntry, Finish, FinishReason, JoinSpec
-from harborage.runtime.assembly import Assembly, Setup, assemble
-from harborage.runtime.durable import Concluded, Durable, GatedTools, HistoryMismatchError, RunLeftError, RunRequest
-from harborage.runtime.effects import Effect, StepCall
-from harborage.runtime.engines.execution import Executor, failure_of
-from harborage.runtime.engines.failures import RecordedFailureError
-from harborage.runtime.engines.histories import History, latest_history, read_value
+from harborage.runtime.durable.engine import HistoryMismatchError, RecordedFailureError, RunLeftError
+from harborage.runtime.durable.execution import Executor, failure_of
+from harborage.runtime.durable.histories import History, latest_history, read_value
+from harborage.runtime.durable.inbox import Inbox
+from harborage.runtime.durable.journal import Begun, Done, Ended, Failed, JournalCorruptError
+from harborage.runtime.durable.model_records import prompts_of
+from harborage.runtime.durable.steps import Effect, StepCall
+from harborage.runtime.effects.assembly import Assembly, Setup, assemble
+from harborage.runtime.effects.model import Thought
 from harborage.runtime.history.differences import Difference, DifferenceKind, value_diff
-from harborage.runtime.history.offline import Attempts, offline
-from harborage.runtime.history.record import Opened, exchanges_in, open_record
-from harborage.runtime.history.replay_client import RecordedCall, ReplayClient
-from harborage.runtime.journal import Begun, Done, Ended, Failed, JournalCorruptError
-from harborage.runtime.limits import Limits
-from harborage.runtime.model import Thought
-from harborage.runtime.model_records import prompts_of
-from harborage.runtime.steering.inbox import Inbox
-from harborage.runtime.steering.state import Planned, RunState
+from harborage.runtime.history.offline import Attempts, RecordedCall, ReplayClient, offline
+from harborage.runtime.history.reading import Opened, exchanges_in, open_record
+from harborage.runtime.loop.limits import Limits
+from harborage.runtime.loop.seam import Concluded, Durable, GatedTools, RunRequest
+from harborage.runtime.loop.state import Planned, RunState
 
 if TYPE_CHECKING:
     from harborage.artifacts import ArtifactStore
     from harborage.clock import Timer
     from harborage.concurrency import Crew
-    from harborage.runtime.engines.mailbox import Mailbox
-    from harborage.runtime.joins import BranchOutcome
-    from harborage.runtime.pauses import PauseCoordinator
-    from harborage.runtime.steering.arrivals import Arrivals, Hold, Woken
+    from harborage.runtime.durable.mailbox import Mailbox
+    from harborage.runtime.loop.arrivals import Arrivals, Hold, Woken
+    from harborage.runtime.loop.joins import BranchOutcome
+    from harborage.runtime.loop.pauses import PauseCoordinator
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from harborage.identity import Identity
 from harborage.llm import Role
 from harborage.planner import CallParallel, Finish, FinishReason, InputArtifactView, RunContext, Trajectory
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.durable import RunFailedError
+from harborage.runtime.durable.engine import RunFailedError
 from harborage.runtime.host import Runtime
 from harborage.state.storage import open_storage
 from harborage.testing.clock import settle

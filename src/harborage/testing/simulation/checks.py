@@ -17,13 +17,14 @@ from harborage.events import Event, EventType, RedactedMap, typed_event
 from harborage.events.rows import decode_event
 from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason
-from harborage.runtime.durable import RunPhase, RunRequest
-from harborage.runtime.engines.bodies import read_whole
-from harborage.runtime.engines.reader import phase_of
-from harborage.runtime.journal import Arrived, Begun, Done, Ended, Entry, Started, decode_entry
+from harborage.runtime.durable.bodies import read_whole
+from harborage.runtime.durable.engine import RunPhase
+from harborage.runtime.durable.journal import Arrived, Begun, Done, Ended, Entry, Started, decode_entry
+from harborage.runtime.durable.reader import phase_of
+from harborage.runtime.loop.arrivals import Arrivals
+from harborage.runtime.loop.controls import ControlEvent, ControlType
+from harborage.runtime.loop.seam import RunRequest
 from harborage.runtime.pauses import PauseCoordinator
-from harborage.runtime.steering.arrivals import Arrivals
-from harborage.runtime.steering.controls import ControlEvent, ControlType
 from harborage.store import EventQuery, EventRow, RunRow, Store
 from harborage.store.check import disagreements
 from harborage.testing.simulation.loop import SimulationError

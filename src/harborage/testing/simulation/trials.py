@@ -18,8 +18,9 @@ from harborage.concurrency import Crew
 from harborage.errors import HarborageError
 from harborage.identity import Identity
 from harborage.planner import Finish
-from harborage.runtime.durable import RunNotFoundError
-from harborage.runtime.engines.stored import StoredEngine
+from harborage.runtime.durable.engine import RunNotFoundError
+from harborage.runtime.durable.stored import StoredEngine
+from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.pauses import (
     AlreadyResumedError,
     Coordinator,
@@ -28,7 +29,6 @@ from harborage.runtime.pauses import (
     PauseNotFoundError,
     PauseReason,
 )
-from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.store import RunQuery
 from harborage.testing.simulation.checks import Evidence, check, decode_finish, load_entries
 from harborage.testing.simulation.faults import Faults, draw_faults

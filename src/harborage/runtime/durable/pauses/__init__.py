@@ -1,0 +1,1 @@
+"""Pauses: rows of the store of record that somebody has to settle."""

@@ -1,0 +1,420 @@
+"""Opens, settles, shows and lists pauses: a thin service over the store of record, which alone has their state.
+
+A pause is settled by a conditional update of the store: of several answers, from any process, one counts. The order of
+checks in each verb is part of the contract. What a decision means for the run is not decided here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from harborage.clock import SYSTEM_CLOCK, Clock
+from harborage.errors import HarborageError, error_reason
+from harborage.events import Event, EventBus, EventType, PauseRequestedPayload, PauseResumedPayload, Payload
+from harborage.identity import Quadruple, current_quadruple, effective_quadruple, held_scopes, require_triple
+from harborage.ids import named_id, new_id
+from harborage.planner.enums import PauseReason
+from harborage.planner.errors import ToolContextLostError
+from harborage.runtime.durable.pauses.errors import (
+    AlreadyResumedError,
+    CheckpointCorruptError,
+    InvalidDeadlineError,
+    InvalidReasonError,
+    PauseDecisionError,
+    PauseNotFoundError,
+    ScopeMismatchError,
+    UnsupportedFormatVersionError,
+)
+from harborage.runtime.durable.pauses.listing import (
+    SETTLED,
+    every,
+    is_same_triple,
+    may_act,
+    page_bounds,
+    page_of,
+    queries_of,
+    tenants_of,
+    wants_resumed,
+    within_reach,
+)
+from harborage.runtime.durable.pauses.record import plain_payload
+from harborage.runtime.durable.pauses.rows import WITHDRAWN, history_of, opening, pause_of, settling
+from harborage.runtime.durable.pauses.waiters import Waiters
+from harborage.runtime.loop.pauses import (
+    OPEN,
+    Pause,
+    PauseDecision,
+    PauseFilter,
+    PausePage,
+    PauseRequest,
+    PauseState,
+    Who,
+)
+from harborage.store import Commit, DropAnswer, PauseQuery, PauseStatus
+from harborage.store.errors import PauseSettledError, RowNotFoundError
+from harborage.store.memory import MemoryStore
+from harborage.store.times import micros
+
+if TYPE_CHECKING:
+    from harborage.planner.views import HandleRegistry
+    from harborage.store import PauseRow, Store
+
+SETTLED_FOR = timedelta(days=30)
+"""How long a settled pause without a run stays at least, so that its answer can be read."""
+
+_UNREADABLE = (CheckpointCorruptError, UnsupportedFormatVersionError)
+_STATUSES = {
+    PauseDecision.APPROVE: PauseStatus.APPROVED,
+    PauseDecision.REJECT: PauseStatus.REJECTED,
+    PauseDecision.RESUME: PauseStatus.ANSWERED,
+    PauseDecision.TIMEOUT: PauseStatus.EXPIRED,
+}
+
+logger = logging.getLogger(__name__)
+
+
+class Coordinator:
+    """The pauses of a store of record; without `store`, of a new one in memory.
+
+    Safe for many callers on one event loop, and for many processes over one store. `handles` are the live objects that
+    trajectories name. A settled pause stays as long as its run; one without a run stays for `settled_for` at least.
+    """
+
+    def __init__(
+        self,
+        *,
+        bus: EventBus | None = None,
+        store: Store | None = None,
+        handles: HandleRegistry | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        settled_for: timedelta = SETTLED_FOR,
+    ) -> None:
+        self._settled_for = settled_for
+        self._bus = bus
+        self._store: Store = MemoryStore(clock=clock) if store is None else store
+        self._handles = handles
+        self._clock = clock
+        self._waiters = Waiters()
+
+    async def request(self, request: PauseRequest) -> Pause:
+        """Open a pause, or return the one that has the same key.
+
+        Raises:
+            IdentityRequiredError, InvalidReasonError, PauseDecisionError, InvalidDeadlineError: in this order.
+            UnserializableError: the payload or the trajectory cannot be kept.
+            DatabaseError, StoreError: the store refused. In every case nothing is recorded.
+        """
+        pause = self._build_pause(request)
+        done = await self._store.commit(Commit(opens=(opening(pause),)))
+        if not all(done.opened):
+            return self._wake_if_settled(await self._pause(pause.token)).without_trajectory()
+        self._publish(EventType.PAUSE_REQUESTED, pause, PauseRequestedPayload(token=pause.token, reason=pause.reason))
+        return pause.without_trajectory()
+
+    async def resume(
+        self,
+        token: str,
+        decision: PauseDecision,
+        payload: dict[str, Any] | None = None,
+        *,
+        sealed: bytes | None = None,
+        who: Who | None = None,
+        scopes: frozenset[str] | None = None,
+    ) -> Pause:
+        """Settle a pause, as its owner or an admin of its tenant. Exactly one caller succeeds.
+
+        A rejection needs no live handles, because it does not resume the run. After its deadline a pause is settled
+        with its default, for every caller. Only the call that waits for the pause gets `sealed`.
+
+        Raises:
+            PauseDecisionError, IdentityRequiredError, PauseNotFoundError, AlreadyResumedError, ScopeMismatchError:
+                in this order. The error tells callers who may see the pause how it was settled, when and by whom.
+            ToolContextLostError: the run needs a live handle that this process does not hold; the pause stays open.
+            UnserializableError: the payload cannot be kept; the pause stays open.
+            DatabaseError, StoreError: the store refused; the pause stays open.
+        """
+        chosen = _decision(decision)
+        caller = _caller(who, "pauses.resume")
+        now = self._clock.now()  # an answer that came in time is not late because the store is slow
+        pause = await self._pause(token)
+        is_allowed = may_act(caller, scopes, pause.identity)
+        if not pause.is_paused:
+            self._wake_if_settled(pause)
+            raise AlreadyResumedError.of(pause) if is_allowed else AlreadyResumedError(token)
+        if not is_allowed:
+            raise ScopeMismatchError(token)
+        if pause.is_due(now):
+            raise AlreadyResumedError.of(await self._expire(pause, now))
+        if chosen.goes_on:
+            self._reattach(pause)
+        answer = plain_payload(payload)
+        settled = pause.settled(chosen, answer, now, sealed=sealed, by=caller.user_id)
+        return await self._settle(settled, _STATUSES[chosen], answer)
+
+    async def withdraw(self, token: str, *, who: Who | None = None) -> bool:
+        """Reject a pause that no call waits for any more; return False if it was settled before.
+
+        Raises:
+            IdentityRequiredError, PauseNotFoundError, ScopeMismatchError: in this order.
+            DatabaseError, StoreError: the store refused; the pause stays open.
+        """
+        caller = _caller(who, "pauses.withdraw")
+        pause = await self._pause(token)
+        if not may_act(caller, None, pause.identity):
+            raise ScopeMismatchError(token)
+        if not self._wake_if_settled(pause).is_paused:
+            return False
+        try:
+            settled = pause.settled(PauseDecision.REJECT, WITHDRAWN, self._clock.now())
+            await self._settle(settled, PauseStatus.CANCELLED, None)
+        except AlreadyResumedError:
+            return False
+        return True
+
+    async def drop_answer(self, token: str, event_id: str) -> None:
+        """Drop the pending answer with this event id, so that another one may be sent.
+
+        Raises:
+            DatabaseError, StoreError: the store refused.
+        """
+        await self._store.commit(Commit(drops=(DropAnswer(token=token, event_id=event_id),)))
+
+    async def check_handles(self, token: str) -> None:
+        """Accept a pause whose run this process could resume.
+
+        Raises:
+            PauseNotFoundError: there is no such pause.
+            ToolContextLostError: the run needs a live handle that this process does not hold.
+        """
+        pause = await self._pause(token)
+        if pause.is_paused:
+            self._reattach(pause)
+
+    async def status(self, token: str, *, who: Who | None = None, scopes: frozenset[str] | None = None) -> Pause:
+        """Return the pause. Without any identity, explicit or ambient, the token itself is the capability.
+
+        If another process has settled it, calls of this process that wait for it are woken.
+
+        Raises:
+            PauseNotFoundError, ScopeMismatchError: in this order.
+            CheckpointCorruptError, UnsupportedFormatVersionError: it cannot be read.
+        """
+        pause = self._wake_if_settled(await self._pause(token))
+        caller = effective_quadruple() if who is None else who
+        if caller is not None:
+            require_triple(caller, "pauses.status")
+            if not may_act(caller, scopes, pause.identity):
+                raise ScopeMismatchError(token)
+        return pause.shown()
+
+    async def list(
+        self,
+        filter: PauseFilter = OPEN,
+        *,
+        page: int = 0,
+        page_size: int = 0,
+        who: Who | None = None,
+        scopes: frozenset[str] | None = None,
+    ) -> PausePage:
+        """Return a page of the caller's pauses, newest first; with the admin scope, those of its or the named tenants.
+
+        A pause that cannot be read is logged and left out.
+
+        Raises:
+            IdentityRequiredError, InvalidPageError, CrossTenantScopeError, CrossUserScopeError: in this order.
+        """
+        caller = _caller(who, "pauses.list")
+        number, size = page_bounds(page, page_size)
+        held = held_scopes(scopes)
+        tenants = tenants_of(filter, caller, held)
+        wanted = within_reach(filter, caller, held)
+        rows, total = await page_of(self._store, queries_of(wanted, tenants), number, size)
+        return PausePage(
+            rows=tuple(pause.shown() for row in rows if (pause := self._readable(row)) is not None),
+            page=number,
+            page_size=size,
+            page_count=-(-total // size),
+            total=total,
+            truncated=wants_resumed(wanted) and not await self._has_settled(tenants),
+        )
+
+    async def expire(self, token: str) -> Pause:
+        """Settle a pause whose deadline has passed with its default; return one that is not due unchanged.
+
+        Raises:
+            PauseNotFoundError: there is no such pause.
+        """
+        now = self._clock.now()
+        pause = self._wake_if_settled(await self._pause(token))
+        if pause.is_due(now):
+            pause = await self._expire(pause, now)
+        return pause.without_trajectory()
+
+    async def list_all_open(self) -> tuple[Pause, ...]:
+        """Return every open pause of all tenants. Only a host may call this. One that cannot be read is logged."""
+        rows = every(self._store, PauseQuery(statuses=(PauseStatus.OPEN,)))
+        return tuple([pause.shown() async for row in rows if (pause := self._readable(row)) is not None])
+
+    async def expire_due(self) -> tuple[Pause, ...]:
+        """Settle every pause of all tenants whose deadline has passed; return those that it settled.
+
+        One that cannot be settled is logged and does not hold up the others. Pauses without a run that were settled
+        long ago are deleted. Call it when a process starts.
+        """
+        settled: list[Pause] = []
+        now = self._clock.now()
+        async for row in every(self._store, PauseQuery(due=micros(now))):
+            pause = self._readable(row)
+            if pause is None:
+                continue
+            try:
+                due = pause.settled(pause.default, None, now)
+                settled.append(await self._settle(due, PauseStatus.EXPIRED, None))
+            except AlreadyResumedError:
+                continue  # another caller was faster
+            except HarborageError:
+                logger.warning("pause %s: its deadline passed, but it was not settled", pause.token, exc_info=True)
+        await self._store.drop_pauses(micros(now - self._settled_for))
+        return tuple(settled)
+
+    def on_resolved(self, token: str, wake: Callable[[Pause], None]) -> Callable[[], None]:
+        """Call `wake` once when the pause is settled, at once if it was; the returned function cancels that.
+
+        It is called for pauses settled through this coordinator, and for those that the coordinator reads as settled.
+        """
+        return self._waiters.listen(token, wake)
+
+    def _build_pause(self, request: PauseRequest) -> Pause:
+        """Return the pause that a request describes, or raise the error that refuses it."""
+        owner = _owner(request.identity)
+        reason = _reason(request.reason)
+        default = _decision(request.default)
+        if request.deadline is not None and request.deadline.tzinfo is None:
+            raise InvalidDeadlineError()
+        payload = plain_payload(request.payload)
+        trajectory = None if request.trajectory is None else request.trajectory.serialize()
+        return Pause(
+            token=_token(owner, request.key),
+            reason=reason,
+            state=PauseState.PAUSED,
+            identity=owner,
+            paused_at=self._clock.now(),
+            payload=payload,
+            deadline=request.deadline,
+            default=default,
+            key=request.key,
+            trajectory=trajectory,
+        )
+
+    async def _pause(self, token: str) -> Pause:
+        """Read the pause from the store.
+
+        Raises:
+            PauseNotFoundError: there is no such pause.
+        """
+        rows = (await self._store.pauses(PauseQuery(tokens=(token,), limit=1))).rows
+        if not rows:
+            raise PauseNotFoundError(token)
+        return pause_of(rows[0])
+
+    async def _expire(self, pause: Pause, now: datetime) -> Pause:
+        """Settle a pause whose deadline has passed, and return it as this process or a faster one has settled it."""
+        try:
+            return await self._settle(pause.settled(pause.default, None, now), PauseStatus.EXPIRED, None)
+        except AlreadyResumedError:
+            return await self._pause(pause.token)
+
+    async def _settle(self, settled: Pause, status: PauseStatus, payload: dict[str, Any] | None) -> Pause:
+        """Store that a pause is settled, publish it, and wake the calls that wait for it here.
+
+        Raises:
+            AlreadyResumedError: another caller was faster.
+        """
+        try:
+            await self._store.commit(Commit(settles=(settling(settled, status, payload),)))
+        except PauseSettledError as error:
+            raise AlreadyResumedError.of(self._wake_if_settled(pause_of(error.row))) from error
+        except RowNotFoundError as error:
+            raise PauseNotFoundError(settled.token) from error
+        body = PauseResumedPayload(token=settled.token, reason=settled.reason, decision=str(settled.decision or ""))
+        self._publish(EventType.PAUSE_RESUMED, settled, body)
+        self._waiters.wake(settled)
+        return settled
+
+    def _wake_if_settled(self, pause: Pause) -> Pause:
+        """Return the pause; if it is settled, wake the calls that wait for it here."""
+        if not pause.is_paused:
+            self._waiters.wake(pause)
+        return pause
+
+    def _readable(self, row: PauseRow) -> Pause | None:
+        try:
+            return self._wake_if_settled(pause_of(row))
+        except _UNREADABLE as error:
+            logger.warning("run %s: a pause cannot be listed: %s", row.run_id, error_reason(error))
+            return None
+
+    def _reattach(self, pause: Pause) -> None:
+        """Check that every live handle of the run's trajectory is in this process."""
+        history = history_of(pause)
+        for handle in () if history is None else history.tool_context.handles:
+            if self._handles is None:
+                raise ToolContextLostError(handle)
+            self._handles.get(handle)
+
+    async def _has_settled(self, tenants: tuple[str, ...]) -> bool:
+        """Return whether a settled pause of these tenants is stored."""
+        for tenant in tenants:
+            if (await self._store.pauses(PauseQuery(tenant=tenant, statuses=SETTLED, limit=1))).rows:
+                return True
+        return False
+
+    def _publish(self, type: EventType, pause: Pause, payload: Payload) -> None:
+        """Publish an event; a bus that refuses it is logged, since the pause itself is stored."""
+        if self._bus is None:
+            return
+        try:
+            self._bus.publish_nowait(Event(type=type, identity=pause.identity, payload=payload))
+        except Exception:
+            logger.warning("pause %s: %s was not published", pause.token, type, exc_info=True)
+
+
+def _caller(who: Who | None, what: str) -> Who:
+    asked = effective_quadruple() if who is None else who
+    require_triple(asked, what)
+    assert asked is not None
+    return asked
+
+
+def _owner(who: Who) -> Quadruple:
+    """Return the owner with its run: its own, else the ambient one if that belongs to the same triple."""
+    require_triple(who, "pauses.request")
+    owner = who if isinstance(who, Quadruple) else who.with_run("")
+    ambient = current_quadruple()
+    if not owner.run_id and ambient is not None and is_same_triple(ambient, owner):
+        return ambient
+    return owner
+
+
+def _reason(reason: PauseReason) -> PauseReason:
+    try:
+        return PauseReason(reason)
+    except ValueError:
+        raise InvalidReasonError(reason) from None
+
+
+def _decision(decision: PauseDecision) -> PauseDecision:
+    try:
+        return PauseDecision(decision)
+    except ValueError:
+        raise PauseDecisionError(decision) from None
+
+
+def _token(owner: Quadruple, key: str) -> str:
+    """Return a new token, or the token of a key of this owner, so that a repeated request opens no second pause."""
+    if not key:
+        return new_id()
+    return named_id(owner.tenant_id, owner.user_id, owner.session_id, owner.run_id, key)

@@ -1,0 +1,239 @@
+"""What waits, on whom, until when, and what nobody would ever end: rules over values, without I/O and without a clock.
+
+Everything that waits names who ends it and when. What names nobody, or somebody who is gone, is an orphan: `orphan`
+then says why. What is overdue is not one: whoever looks next ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from harborage.identity import Identity, Quadruple
+from harborage.planner import PauseReason
+from harborage.runtime.durable.engine import PROVIDER_UNAVAILABLE, RunPhase
+from harborage.runtime.durable.reader import phase_of
+from harborage.store import GroupRow, GroupStatus, RunRow, Status
+from harborage.store.times import moment
+
+if TYPE_CHECKING:
+    from harborage.runtime.loop.pauses import Pause
+    from harborage.sessions import Session, SessionPolicy
+
+GroupKey = tuple[Identity, str]
+
+GRACE = timedelta(minutes=1)
+"""How long what was only just made is left to whoever made it."""
+
+
+class WaitKind(StrEnum):
+    """What it is that waits."""
+
+    RUN = "run"
+    PAUSE = "pause"
+    APPROVAL = "approval"
+    TASK = "task"
+    GROUP = "group"
+    SESSION = "session"
+
+
+class Party(StrEnum):
+    """Who ends a wait: a process that carries runs, a person, the end of a run, the clock, other code, or nobody."""
+
+    WORKER = "worker"
+    PERSON = "person"
+    RUN = "run"
+    CLOCK = "clock"
+    CODE = "code"
+    NOBODY = "nobody"
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that waits.
+
+    `id` is the run, pause token, task, group or session; `who` its owner, with the run that it belongs to. `on` is who
+    ends the wait, `name` which one: a worker or an agent for a worker, a token for a person, a run for a run. `until`
+    is when it ends by itself, `then` what happens at that moment. `is_running` says that a worker executes the run now.
+    `orphan` says why nobody would ever end it; "" for what is in order.
+    """
+
+    kind: WaitKind
+    id: str
+    who: Quadruple
+    on: Party
+    name: str = ""
+    since: datetime
+    until: datetime | None = None
+    then: str = ""
+    detail: str = ""
+    is_overdue: bool = False
+    is_running: bool = False
+    orphan: str = ""
+
+    @property
+    def is_orphan(self) -> bool:
+        """Whether nobody would ever end it."""
+        return bool(self.orphan)
+
+
+Statuses = Mapping[str, Status]
+"""The statuses of the runs that are kept, by their ids."""
+
+
+def of_run(
+    row: RunRow,
+    *,
+    statuses: Statuses,
+    pauses: Sequence[Pause],
+    now: datetime,
+) -> Wait | None:
+    """What a run waits for; None for one that has ended. `pauses` are its open ones."""
+    if row.status.is_final:
+        return None
+    run = Wait(
+        kind=WaitKind.RUN,
+        id=row.run_id,
+        who=row.quadruple,
+        on=Party.WORKER,
+        name=row.owner or row.agent,
+        since=moment(row.updated_at),
+        detail=row.about,
+    )
+    if row.owner:
+        return msgspec.structs.replace(run, is_running=True, then="another worker resumes it when that worker ends")
+    match phase_of(row):
+        case RunPhase.BLOCKED:
+            return msgspec.structs.replace(run, on=Party.CODE, name=row.agent, detail=row.blocked)
+        case RunPhase.PARKED:
+            return _of_parked(run, row, statuses=statuses, pauses=pauses, now=now)
+        case _:
+            return msgspec.structs.replace(run, then="the next worker of its agent resumes it")
+
+
+def _of_parked(run: Wait, row: RunRow, *, statuses: Statuses, pauses: Sequence[Pause], now: datetime) -> Wait:
+    """A run that waits outside of memory."""
+    wake_at, target = None if row.wake_at is None else moment(row.wake_at), row.awaits
+    if wake_at is not None and wake_at <= now:
+        return msgspec.structs.replace(run, until=wake_at, then="the next worker resumes it", is_overdue=True)
+    parked = msgspec.structs.replace(run, until=wake_at, then="" if wake_at is None else "looked at again")
+    if row.reason.startswith(PROVIDER_UNAVAILABLE):
+        return msgspec.structs.replace(
+            parked, on=Party.CLOCK, name="", detail=row.reason, then="its provider is asked again"
+        )
+    if target:
+        status = statuses.get(target)
+        parked = msgspec.structs.replace(parked, on=Party.RUN, name=target)
+        if status is None or status.is_final:
+            what = "is not kept" if status is None else "has ended"
+            return msgspec.structs.replace(parked, orphan=f"what it waits for {what}, and it was not woken")
+        return parked
+    if pauses:
+        first = min(pauses, key=lambda pause: (pause.deadline is None, pause.deadline or now, pause.token))
+        return msgspec.structs.replace(parked, on=Party.PERSON, name=first.token)
+    if wake_at is None:
+        return msgspec.structs.replace(parked, on=Party.NOBODY, name="", orphan="it is parked, and nothing wakes it")
+    return msgspec.structs.replace(parked, on=Party.CLOCK, name="")
+
+
+def of_pause(pause: Pause, *, statuses: Statuses, now: datetime) -> Wait:
+    """What an open pause waits for."""
+    run_id = pause.identity.run_id
+    status = statuses.get(run_id)
+    orphan = ""
+    if status is not None and status.is_final:
+        orphan = "its run has ended"
+    elif run_id and status is None and pause.deadline is None:
+        orphan = "its run is not kept, and it has no deadline"
+    return Wait(
+        kind=WaitKind.APPROVAL if pause.reason is PauseReason.APPROVAL_REQUIRED else WaitKind.PAUSE,
+        id=pause.token,
+        who=pause.identity,
+        on=Party.NOBODY if orphan else Party.PERSON,
+        name="" if orphan else pause.token,
+        since=pause.paused_at,
+        until=pause.deadline,
+        then="" if pause.deadline is None else str(pause.default),
+        detail=_asked(pause),
+        is_overdue=pause.is_due(now),
+        orphan=orphan,
+    )
+
+
+def of_task(row: RunRow, *, statuses: Statuses) -> Wait | None:
+    """What a task waits for that no run works on; None for one that has ended."""
+    if row.status.is_final:
+        return None
+    waiting = Wait(
+        kind=WaitKind.TASK,
+        id=row.run_id,
+        who=row.quadruple,
+        on=Party.PERSON,
+        since=moment(row.created_at),
+        then="ended by the program that spawned it",
+        detail=row.about,
+    )
+    parent = statuses.get(row.parent)
+    if parent is not None and parent.is_final and row.is_cascading:
+        return msgspec.structs.replace(waiting, on=Party.NOBODY, then="", orphan="the run that spawned it has ended")
+    return waiting
+
+
+def of_group(row: GroupRow, *, statuses: Statuses, living: Mapping[GroupKey, str], now: datetime) -> Wait | None:
+    """What a group waits for: its owner to seal it, then its members. `living` has one live member of each."""
+    if row.status.is_final:
+        return None
+    since = moment(row.created_at)
+    waiting = Wait(
+        kind=WaitKind.GROUP,
+        id=row.group_id,
+        who=row.who.with_run(row.owner),
+        on=Party.RUN,
+        name=row.owner,
+        since=since,
+        detail=row.description,
+    )
+    if row.status is GroupStatus.OPEN:
+        owner = statuses.get(row.owner)
+        if not row.owner:
+            return msgspec.structs.replace(waiting, on=Party.PERSON, then="sealed by the program that opened it")
+        if now - since < GRACE or (owner is not None and not owner.is_final):
+            return msgspec.structs.replace(waiting, then="sealed by its owner")
+        return msgspec.structs.replace(
+            waiting, on=Party.NOBODY, name="", orphan="its owner has ended without sealing it"
+        )
+    if row.open_members:
+        then = "resolved" if row.status is GroupStatus.SEALED else "cancelled"
+        name = living.get((row.who, row.group_id), "")
+        return msgspec.structs.replace(waiting, name=name, then=f"{then} with its last member")
+    if not row.members:
+        return msgspec.structs.replace(waiting, on=Party.PERSON, name="", then="ended by the program that sealed it")
+    return msgspec.structs.replace(waiting, on=Party.NOBODY, name="", orphan="its members have ended, and it has not")
+
+
+def of_session(session: Session, policy: SessionPolicy, *, now: datetime) -> Wait | None:
+    """What an open session waits for: to be left alone for long enough, or to grow too old."""
+    if session.closed:
+        return None
+    limits = policy.effective()
+    until = min(session.last_seen + limits.idle_ttl, session.opened_at + limits.hard_cap)
+    return Wait(
+        kind=WaitKind.SESSION,
+        id=session.id,
+        who=session.identity.with_run(""),
+        on=Party.CLOCK,
+        since=session.opened_at,
+        until=until,
+        then="closed, unless something runs in it",
+        is_overdue=until < now,
+    )
+
+
+def _asked(pause: Pause) -> str:
+    """What a person is asked, in a few words."""
+    payload = pause.payload or {}
+    said = (payload.get("question"), payload.get("tool"))
+    return ": ".join([str(pause.reason), *(one for one in said if isinstance(one, str) and one)])

@@ -1,0 +1,116 @@
+"""Controls on their way to a kept run: checked, each under an id of its own, and never too many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from harborage import codec
+from harborage.ids import new_id
+from harborage.runtime.durable.engine import RunEndedError
+from harborage.runtime.durable.inbox import Inbox
+from harborage.runtime.durable.pauses.errors import AlreadyAnsweredError, AlreadyResumedError, PauseNotFoundError
+from harborage.runtime.durable.pauses.rows import pause_of
+from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope, answered_pause
+from harborage.runtime.loop.errors import InboxFullError
+from harborage.runtime.loop.pauses import PauseFilter
+from harborage.store import Commit, SendControl
+from harborage.store.errors import InboxFullError as StoreFullError
+from harborage.store.errors import PauseAnsweredError, PauseSettledError, RowNotFoundError, RunOverError
+
+if TYPE_CHECKING:
+    from harborage.clock import Clock
+    from harborage.identity import Quadruple
+    from harborage.runtime.loop.pauses import PauseCoordinator
+    from harborage.store import Records, RunRow
+
+_GO_ON: Final = frozenset({ControlType.APPROVE, ControlType.RESUME})
+
+MAX_UNREAD: Final = 10_000
+"""How many controls may wait for one run unless told otherwise."""
+
+
+def limit_of(control: ControlEvent, most: int) -> int:
+    """How many controls may wait for the run with this one, 0 for any number: a run can always be cancelled."""
+    return 0 if control.type is ControlType.CANCEL else most
+
+
+def cancellation(who: Quadruple, *, hard: bool) -> ControlEvent:
+    """The CANCEL by which a host ends a run of its own."""
+    return ControlEvent(ControlType.CANCEL, who, Scope.ADMIN, who.tenant_id, {"hard": True} if hard else None)
+
+
+async def check_handles(pauses: PauseCoordinator, who: Quadruple, control: ControlEvent) -> None:
+    """Refuse an answer after which the run could not go on in this process, for want of a live handle.
+
+    Raises:
+        ToolContextLostError: it could not.
+    """
+    if control.type not in _GO_ON:
+        return
+    token = answered_pause(control)
+    mine = PauseFilter(users=(who.user_id,), sessions=(who.session_id,), runs=(who.run_id,))
+    for one in (token,) if token else [pause.token for pause in (await pauses.list(mine, who=who)).rows]:
+        with suppress(PauseNotFoundError):  # whoever applies the answer says so
+            await pauses.check_handles(one)
+
+
+class ControlSender:
+    """Takes in the controls for the runs of one store, of which at most `most` may wait for one run."""
+
+    def __init__(self, store: Records, clock: Clock, *, most: int = MAX_UNREAD) -> None:
+        self._store = store
+        self._clock = clock
+        self._most = most
+
+    def checked(self, row: RunRow, control: ControlEvent) -> ControlEvent:
+        """The control as its run will get it: valid, stamped with the time, with an event id.
+
+        Raises:
+            RunEndedError: the run has ended.
+            SteeringError, IdentityRequiredError: as `Inbox.enqueue`.
+        """
+        if row.status.is_final:
+            raise RunEndedError(row.run_id)
+        checking = Inbox(row.quadruple, self._clock)
+        checking.enqueue(control)
+        (stamped,) = checking.drain()
+        return stamped if stamped.event_id else replace(stamped, event_id=new_id())
+
+    async def unread(self, run_id: str, *, besides: Container[int]) -> list[ControlEvent]:
+        """The controls that a run has not consumed, but for those numbers."""
+        sent = [row for row in await self._store.controls(run_id) if row.number not in besides]
+        return [codec.decode(row.data, ControlEvent) for row in sent]
+
+    async def keep(self, control: ControlEvent) -> bool:
+        """Keep a checked control for its run; False when that has had it.
+
+        Raises:
+            RunEndedError: the run has ended.
+            InboxFullError: too many controls wait for it.
+            AlreadyResumedError: the pause that it answers was settled, or has another answer on its way.
+            DatabaseError: the store refused.
+        """
+        run = control.identity
+        limit = limit_of(control, self._most)
+        sent = SendControl(
+            run_id=run.run_id,
+            event_id=control.event_id,
+            type=str(control.type),
+            data=codec.encode(control),
+            limit=limit,
+            answers=answered_pause(control),
+        )
+        try:
+            return (await self._store.commit(Commit(sends=(sent,)))).sent[0]
+        except (RowNotFoundError, RunOverError) as error:
+            raise RunEndedError(run.run_id) from error
+        except StoreFullError as error:
+            raise InboxFullError(run=run, limit=limit) from error
+        except PauseAnsweredError as error:
+            raise AlreadyAnsweredError(error.row.token) from error
+        except PauseSettledError as error:
+            raise AlreadyResumedError.of(pause_of(error.row)) from error

@@ -1,0 +1,1 @@
+"""Gates of tools: who has to approve a call, and what became of the question."""

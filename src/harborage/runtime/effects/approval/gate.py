@@ -1,0 +1,377 @@
+"""The gate in front of a tool: a call that needs approval waits here until a person, or its deadline, decides.
+
+The gate opens pauses on the coordinator; settling one there wakes the call. No tool runs here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, assert_never
+
+import msgspec
+
+from harborage import codec
+from harborage.clock import SYSTEM_CLOCK, Timers
+from harborage.concurrency import CancelScope, leavable
+from harborage.errors import InvalidOptionError
+from harborage.events import (
+    Event,
+    EventBus,
+    EventType,
+    Payload,
+    Redactor,
+    ToolApprovalRequestedPayload,
+    ToolApprovedPayload,
+    ToolRejectedPayload,
+)
+from harborage.identity import Identity, Quadruple, require_triple
+from harborage.planner.enums import PauseReason
+from harborage.runtime.durable.pauses.errors import AlreadyResumedError
+from harborage.runtime.effects.approval.answering import RECHECK_S, WaitingCall, check_answer, check_decision
+from harborage.runtime.effects.approval.errors import (
+    ApprovalCancelledError,
+    ApprovalMismatchError,
+    ApprovalNotFoundError,
+    ApprovalUnrecordedError,
+    BusRequiredError,
+    CoordinatorRequiredError,
+    GateClosedError,
+    InvalidRequestError,
+    PolicyFailedError,
+    PolicyRequiredError,
+    RedactorRequiredError,
+)
+from harborage.runtime.effects.approval.model import (
+    ApprovalDecision,
+    ApprovalRequest,
+    Granted,
+    Refused,
+    answer_payload,
+    fingerprint_of,
+    judge,
+    request_payload,
+)
+from harborage.runtime.loop.pauses import Pause, PauseCoordinator, PauseDecision, PauseRequest
+from harborage.tools.errors import ToolRejectedError
+
+if TYPE_CHECKING:
+    from harborage.runtime.effects.approval.model import ApprovalPolicy, PolicyAnswer
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_TIMEOUT = timedelta(days=7)
+POLICY_TIMEOUT_S = 60.0
+"""Seconds that a policy gets to decide whether a call needs approval; one that takes longer has failed."""
+
+
+class ApprovalGate:
+    """Approval for the calls of one tool, or of several. Safe for many calls and answers on one event loop.
+
+    `timeout` is how long a call waits before `default` decides; None waits without end. Every
+    `recheck_s` seconds a waiting call checks whether another process has settled its pause.
+
+    Raises:
+        PolicyRequiredError, CoordinatorRequiredError, BusRequiredError, RedactorRequiredError: that part is None.
+        InvalidOptionError, ApprovalDecisionError: `policy` or `timeout`, or `default`, has an invalid value.
+    """
+
+    def __init__(
+        self,
+        policy: ApprovalPolicy | None,
+        coordinator: PauseCoordinator | None,
+        bus: EventBus | None,
+        redactor: Redactor | None,
+        *,
+        timeout: timedelta | None = DEFAULT_TIMEOUT,
+        default: ApprovalDecision = ApprovalDecision.REJECT,
+        clock: Timers = SYSTEM_CLOCK,
+        recheck_s: float = RECHECK_S,
+    ) -> None:
+        if policy is None:
+            raise PolicyRequiredError()
+        if coordinator is None:
+            raise CoordinatorRequiredError()
+        if bus is None:
+            raise BusRequiredError()
+        if redactor is None:
+            raise RedactorRequiredError()
+        if not callable(policy):
+            raise InvalidOptionError("policy", policy, "a callable that returns whether a request needs approval")
+        if timeout is not None and timeout < timedelta():
+            raise InvalidOptionError("timeout", timeout, "a time to wait, or None for one without end")
+        self._policy = policy
+        self._coordinator = coordinator
+        self._bus = bus
+        self._redactor = redactor
+        self._timeout = timeout
+        self._default = PauseDecision(check_decision(default))
+        self._clock = clock
+        self._recheck_s = recheck_s if recheck_s > 0 else RECHECK_S
+        self._waiting: dict[str, WaitingCall] = {}
+        self._granted: list[str] = []
+        self._is_closed = False
+
+    @property
+    def coordinator(self) -> PauseCoordinator:
+        """The coordinator on which its pauses are opened."""
+        return self._coordinator
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The tokens under which calls wait, oldest first."""
+        return tuple(self._waiting)
+
+    def owner(self, token: str) -> Quadruple | None:
+        """Return the identity whose call waits here under this token; None if there is none."""
+        call = self._waiting.get(token)
+        return None if call is None or call.is_being_answered else call.request.identity
+
+    def idle(self, key: str) -> Pause | None:
+        """Return the pause at which the call under this key waits; None while it does anything else."""
+        calls = (call for call in self._waiting.values() if call.request.key == key)
+        return next((call.pause for call in calls if call.is_idle and not call.is_being_answered), None)
+
+    async def run_guarded(
+        self,
+        request: ApprovalRequest,
+        *,
+        on_waiting: Callable[[], None] | None = None,
+        objection: Callable[[bytes], str] | None = None,
+    ) -> bytes:
+        """Return the arguments that the call may run with: its own, or those of its approver.
+
+        `on_waiting` is called once the call can be answered here. `objection` returns why the tool does not take an
+        approver's arguments: such an answer is refused, and the call keeps waiting. A cancellation while waiting is
+        passed on, with `ApprovalCancelledError` as its cause; the pause stays open.
+
+        Raises:
+            GateClosedError, InvalidRequestError, IdentityRequiredError, PolicyFailedError: in this order.
+            RedactionFailedError: the arguments or the reason of the policy cannot be shown; no approval was requested.
+            ToolRejectedError: the call may not run.
+            InvalidRequestError: a call under the same key waits here already.
+            ApprovalMismatchError: the same key stands for another call.
+            ApprovalUnrecordedError: approved, but that could not be announced.
+        """
+        self._check(request)
+        if self._granted and self._takes_grant(request):
+            return request.args
+        is_required, reason = await self._ask_policy(request)
+        if not is_required:
+            return request.args
+        reason = str(self._redactor.redact(reason))  # it is stored with the pause, and shown to the approver
+        summary = self._redactor.redact({"args": _shown(request.args), "tool": request.tool})
+        pause = await self._open(request, reason, summary)
+        with self._register(request, pause) as call:
+            call.objection = objection
+            try:
+                if on_waiting is not None:
+                    on_waiting()
+                if pause.is_paused:
+                    await self._announce(request, pause.token, reason, summary)
+                settled = await call.outcome()
+            except asyncio.CancelledError as cancelled:
+                # The same exception is raised: asyncio.timeout and TaskGroup know only the class itself.
+                raise cancelled from ApprovalCancelledError(pause.token, request.tool)
+        return await self._conclude(request, settled)
+
+    @contextmanager
+    def granted(self, request: ApprovalRequest) -> Iterator[None]:
+        """Let the call of `request`, which this gate has approved, pass it once more without another approval.
+
+        For a loop that uses the gate before it passes a decision to an executor that may use it, too. A grant that is
+        not used inside the block is void after it.
+        """
+        fingerprint = _fingerprint(request)
+        self._granted.append(fingerprint)
+        try:
+            yield
+        finally:
+            if fingerprint in self._granted:
+                self._granted.remove(fingerprint)
+
+    def _takes_grant(self, request: ApprovalRequest) -> bool:
+        fingerprint = _fingerprint(request)
+        if fingerprint not in self._granted:
+            return False
+        self._granted.remove(fingerprint)
+        return True
+
+    async def resolve_approval(
+        self,
+        token: str,
+        decision: ApprovalDecision,
+        reason: str = "",
+        *,
+        args: bytes | None = None,
+        who: Identity | Quadruple | None = None,
+        scopes: frozenset[str] | None = None,
+    ) -> Pause:
+        """Answer a waiting call, once; return the settled pause. With `args` an approval replaces the arguments.
+
+        `who` answers, by default the ambient identity, with `scopes`, by default the ambient ones.
+
+        Raises:
+            GateClosedError, ApprovalDecisionError, InvalidRequestError, ApprovalScopeRequiredError,
+            ApprovalNotFoundError: in this order.
+            InvalidRequestError: the tool does not take `args`; the call keeps waiting.
+            ScopeMismatchError: the call belongs to another identity; it keeps waiting.
+            ApprovalMismatchError: the pause was opened for another call; this one is refused.
+        """
+        self._check_open()
+        chosen, held = check_answer(decision, args, scopes)
+        said = str(self._redactor.redact(reason))
+        call = self._waiting.get(token)
+        if call is None or call.is_being_answered:
+            raise ApprovalNotFoundError(token)
+        if args is not None and call.objection is not None and (reason_against := call.objection(args)):
+            raise InvalidRequestError(f"{call.request.tool!r} does not take these arguments: {reason_against}")
+        settled = await self._settle(call, chosen, said, args=args, who=who, scopes=held)
+        if (settled.payload or {}).get("fingerprint") != _fingerprint(call.request):
+            raise ApprovalMismatchError(token, call.request.tool)
+        return settled.shown()
+
+    async def aclose(self) -> None:
+        """End the waiting calls with GateClosedError and accept no more. Closing twice does nothing."""
+        self._is_closed = True
+        for call in tuple(self._waiting.values()):
+            call.turn_away()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise GateClosedError()
+
+    def _check(self, request: ApprovalRequest) -> None:
+        self._check_open()
+        if not request.tool:
+            raise InvalidRequestError("a call needs the name of its tool")
+        require_triple(request.identity, "approval")
+
+    async def _ask_policy(self, request: ApprovalRequest) -> tuple[bool, str]:
+        try:
+            asked = self._policy(request)
+            answer = await self._awaited(asked, request) if inspect.isawaitable(asked) else asked
+            if isinstance(answer, bool):
+                return answer, "policy: approval required" if answer else ""
+            is_required, reason = answer
+            return bool(is_required), str(reason)
+        except Exception as error:
+            raise PolicyFailedError(request.tool) from error
+
+    async def _awaited(self, asked: Awaitable[PolicyAnswer], request: ApprovalRequest) -> PolicyAnswer:
+        def left(_: BaseException | None) -> None:
+            _log.warning("the approval policy of %r was left: it ignored its cancellation", request.tool)
+
+        with CancelScope(self._clock, POLICY_TIMEOUT_S):
+            return await leavable(asked, clock=self._clock, on_left=left)
+        raise TimeoutError(f"the policy gave no answer within {POLICY_TIMEOUT_S:g} s")
+
+    async def _open(self, request: ApprovalRequest, reason: str, summary: Any) -> Pause:
+        """Return the pause of this call: a new one, or the one it had under its key."""
+        fingerprint = _fingerprint(request)
+        pause = await self._coordinator.request(
+            PauseRequest(
+                identity=request.identity,
+                reason=PauseReason.APPROVAL_REQUIRED,
+                payload=request_payload(request, reason, summary, fingerprint),
+                deadline=self._deadline(request),
+                default=self._default,
+                key=request.key and f"approval:{request.key}",
+            )
+        )
+        if (pause.payload or {}).get("fingerprint") != fingerprint:
+            raise ApprovalMismatchError(pause.token, request.tool)
+        return pause
+
+    def _deadline(self, request: ApprovalRequest) -> datetime | None:
+        """Return the deadline of an answer. A gate that approves by default never does so because the run is over."""
+        own = None if self._timeout is None else self._clock.now() + self._timeout
+        if request.deadline is None or self._default is not PauseDecision.REJECT:
+            return own
+        return request.deadline if own is None else min(own, request.deadline)
+
+    @contextmanager
+    def _register(self, request: ApprovalRequest, pause: Pause) -> Iterator[WaitingCall]:
+        """Register a waiting call at the gate for the block."""
+        self._check_open()
+        if pause.token in self._waiting:
+            raise InvalidRequestError(f"a call of {request.tool!r} waits under this key already")
+        call = WaitingCall(request, pause, self._coordinator, self._clock, recheck_s=self._recheck_s)
+        self._waiting[pause.token] = call
+        try:
+            yield call
+        finally:
+            del self._waiting[pause.token]
+            call.close()
+
+    async def _announce(self, request: ApprovalRequest, token: str, reason: str, summary: Any) -> None:
+        payload = ToolApprovalRequestedPayload(
+            tool=request.tool, pause_token=token, reason=reason, tags=request.tags, args_summary=summary
+        )
+        await self._publish(EventType.TOOL_APPROVAL_REQUESTED, request, payload)
+
+    async def _settle(
+        self,
+        call: WaitingCall,
+        decision: ApprovalDecision,
+        reason: str,
+        *,
+        args: bytes | None,
+        who: Identity | Quadruple | None,
+        scopes: frozenset[str],
+    ) -> Pause:
+        """Settle the pause of a call; if that fails, the call keeps waiting."""
+        approved = call.request.args if args is None else args
+        fingerprint = fingerprint_of(call.request.tool, approved, call.request.identity)
+        payload = answer_payload(decision, reason, fingerprint, is_edited=args is not None)
+        call.is_being_answered = True
+        try:
+            return await self._coordinator.resume(
+                call.token, PauseDecision(decision), payload, sealed=args, who=who, scopes=scopes
+            )
+        except AlreadyResumedError as error:
+            raise ApprovalNotFoundError(call.token) from error
+        except BaseException:
+            call.is_being_answered = False
+            raise
+
+    async def _conclude(self, request: ApprovalRequest, settled: Pause) -> bytes:
+        verdict = judge(settled, request)
+        match verdict:
+            case Granted(args, reason):
+                approved = ToolApprovedPayload(tool=request.tool, pause_token=settled.token, approver_reason=reason)
+                try:
+                    await self._publish(EventType.TOOL_APPROVED, request, approved)
+                except Exception as error:
+                    raise ApprovalUnrecordedError(settled.token, request.tool, args) from error
+                return args
+            case Refused(reason):
+                rejected = ToolRejectedPayload(tool=request.tool, pause_token=settled.token, reason=reason)
+                refusal = ToolRejectedError(request.tool, reason, request.identity)
+                try:
+                    await self._publish(EventType.TOOL_REJECTED, request, rejected)
+                except Exception as error:
+                    raise refusal from error
+                raise refusal
+            case _ as unreachable:
+                assert_never(unreachable)
+
+    async def _publish(self, type: EventType, request: ApprovalRequest, payload: Payload) -> None:
+        """Publish an event; if that fails, the call fails, since approvers act on it."""
+        await self._bus.publish(Event(type=type, identity=request.identity, payload=payload))
+
+
+def _fingerprint(request: ApprovalRequest) -> str:
+    return fingerprint_of(request.tool, request.args, request.identity)
+
+
+def _shown(args: bytes) -> Any:
+    """Return the arguments for an approver, before redaction: decoded, or only their length if they are no JSON."""
+    try:
+        return codec.decode(args)
+    except msgspec.DecodeError:
+        return {"_nonjson_length": len(args)}

@@ -1,0 +1,191 @@
+"""The request at an approval gate, what an answer means for the waiting call, and the usual policies. No I/O, no clock.
+
+An approval counts for one call: one tool, the exact bytes of its arguments, one principal. Any other answer
+refuses the call. A policy is a callable, sync or async, that decides for one call: it returns `(required, reason)`, or
+just whether approval is required. It gets the whole request with the caller's identity, so one policy may decide
+differently for each tenant or user.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypeAlias, assert_never
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from harborage.errors import all_of, names_of, one_of
+from harborage.identity import Quadruple
+from harborage.runtime.loop.pauses import Pause, PauseDecision
+from harborage.tools.enums import SideEffect
+
+NOT_ANSWERED = "no answer before the deadline"
+OUTSIDE = "the pause was settled without this gate"
+OTHER_CALL = "the pause was opened for another call"
+EDIT_LOST = "the edited arguments are not those that were approved; make the call again"
+
+
+class ApprovalDecision(StrEnum):
+    """The answer of a person, or of the deadline."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+
+
+class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One call that may need approval. `args` are the bytes that the tool would get, `args_schema` is the JSON Schema
+    for them: an approver who edits them gets an error at once, also while no worker executes the run.
+
+    `key` names the call for good, for example by run and position: a call that is repeated under the same key, as after
+    a restart, waits on the pause it had. `deadline` is that of the run: a later answer counts no more, so a gate that
+    rejects by default does so then.
+    """
+
+    tool: str
+    args: bytes
+    identity: Quadruple
+    tags: tuple[str, ...] = ()
+    side_effects: SideEffect | None = None
+    key: str = ""
+    args_schema: dict[str, Any] | None = None
+    deadline: datetime | None = None
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "tags", names_of(self.tags, "tags"))
+        if self.side_effects is not None:
+            force_setattr(self, "side_effects", one_of(SideEffect, self.side_effects, "side_effects"))
+
+
+class Granted(msgspec.Struct, frozen=True):
+    """The call may run, with these arguments."""
+
+    args: bytes
+    reason: str = ""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The call may not run."""
+
+    reason: str = ""
+
+
+Verdict = Granted | Refused
+
+
+def fingerprint_of(tool: str, args: bytes, who: Quadruple) -> str:
+    """The SHA-256 of tool, arguments and principal, in hex: equal only for the very same call.
+
+    Each part is preceded by its length, so that no two calls run together into the same text.
+    """
+    digest = hashlib.sha256()
+    for part in (tool, args, who.tenant_id, who.user_id, who.session_id, who.run_id):
+        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "big"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def request_payload(request: ApprovalRequest, reason: str, summary: Any, fingerprint: str) -> dict[str, Any]:
+    """Return the payload of the pause: enough for a person to decide, and to recognise the call again."""
+    schema = {} if request.args_schema is None else {"args_schema": request.args_schema}
+    return {"tool": request.tool, "reason": reason, "args_summary": summary, "fingerprint": fingerprint, **schema}
+
+
+def answer_payload(decision: ApprovalDecision, reason: str, approved: str, *, is_edited: bool) -> dict[str, Any]:
+    """Return the payload of an answer; `approved` is the fingerprint of the call that may run."""
+    match decision:
+        case ApprovalDecision.APPROVE:
+            edited = {"edited": True} if is_edited else {}
+            return {"reason": reason, "approved_fingerprint": approved, **edited}
+        case ApprovalDecision.REJECT:
+            return {"reason": reason, "rejected": True}
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+def judge(pause: Pause, request: ApprovalRequest) -> Verdict:
+    """Return what a settled pause means for the call of `request`; an approver's own arguments are sealed in it."""
+    payload = pause.payload or {}
+    if payload.get("fingerprint") != fingerprint_of(request.tool, request.args, request.identity):
+        return Refused(OTHER_CALL)
+    match pause.decision:
+        case PauseDecision.APPROVE:
+            return _judge_approved(pause, request)
+        case PauseDecision.REJECT | PauseDecision.TIMEOUT:
+            if payload.get("rejected"):
+                return Refused(str(payload.get("reason", "")))
+            return Refused(NOT_ANSWERED if _was_due(pause) else OUTSIDE)
+        case PauseDecision.RESUME | None:
+            return Refused(OUTSIDE)
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+def _judge_approved(pause: Pause, request: ApprovalRequest) -> Verdict:
+    payload = pause.payload or {}
+    approved = payload.get("approved_fingerprint")
+    if approved is None:
+        by_default = pause.default is PauseDecision.APPROVE and _was_due(pause)
+        return Granted(request.args, NOT_ANSWERED) if by_default else Refused(OUTSIDE)
+    reason = str(payload.get("reason", ""))
+    if approved == payload["fingerprint"]:
+        return Granted(request.args, reason)
+    edited = pause.sealed
+    if edited is not None and approved == fingerprint_of(request.tool, edited, request.identity):
+        return Granted(edited, reason)
+    return Refused(EDIT_LOST)
+
+
+def _was_due(pause: Pause) -> bool:
+    """Return whether the pause was settled at its deadline or later."""
+    return pause.deadline is not None and pause.resumed_at is not None and pause.resumed_at >= pause.deadline
+
+
+PolicyAnswer: TypeAlias = tuple[bool, str] | bool
+ApprovalPolicy: TypeAlias = Callable[[ApprovalRequest], PolicyAnswer | Awaitable[PolicyAnswer]]
+
+
+class AlwaysDeny:
+    """No call runs without a person's approval."""
+
+    def __init__(self, reason: str = "") -> None:
+        self._reason = reason or "policy: deny-all"
+
+    def __call__(self, request: ApprovalRequest) -> tuple[bool, str]:
+        return True, self._reason
+
+
+class AlwaysApprove:
+    """Every call runs without approval."""
+
+    def __call__(self, request: ApprovalRequest) -> tuple[bool, str]:
+        return False, ""
+
+
+class Tagged:
+    """Calls of tools that have at least one of these tags need approval; without any tag none does."""
+
+    def __init__(self, require_tags: Iterable[str], reason: str = "") -> None:
+        self._tags = frozenset(names_of(require_tags, "require_tags"))
+        self._reason = reason or "policy: tagged"
+
+    def __call__(self, request: ApprovalRequest) -> tuple[bool, str]:
+        is_required = not self._tags.isdisjoint(request.tags)
+        return is_required, self._reason if is_required else ""
+
+
+class BySideEffect:
+    """Calls of tools with one of these side effects need approval; so does one whose side effect is not known."""
+
+    def __init__(self, classes: Iterable[SideEffect], reason: str = "") -> None:
+        self._classes = frozenset(all_of(SideEffect, classes, "classes"))
+        self._reason = reason
+
+    def __call__(self, request: ApprovalRequest) -> tuple[bool, str]:
+        effect = request.side_effects
+        if effect is not None and effect not in self._classes:
+            return False, ""
+        return True, self._reason or f"policy: side effect {effect or 'unknown'}"

@@ -1,0 +1,325 @@
+"""Tasks that a run starts and waits for, on the task registry: spawned within limits, alone or in groups, and awaited.
+
+A group that a decision names is opened by the first spawn of the run that names it; the same name in another run, a
+child too, is another group, which other runs reach by its id only. The run that opened it seals it when it waits for
+it, or when it ends; one that nobody seals is sealed some time after its last member joined, by whoever waits for it.
+So every wait for a group ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from harborage.concurrency import CancelScope
+from harborage.errors import HarborageError
+from harborage.ids import new_id
+from harborage.planner.spawning import (
+    check_spawn_depth,
+    is_own_group,
+    named_group_id,
+    own_group_id,
+    spawn_request,
+)
+from harborage.runtime.durable.steps import Waiting
+from harborage.runtime.effects.heavy import heavy_answer
+from harborage.tasks import (
+    GroupCompletion,
+    GroupInvalidTransitionError,
+    GroupNotFoundError,
+    GroupRequest,
+    GroupSealedError,
+    GroupStatus,
+    MemberOutcome,
+    RegistryClosedError,
+    Task,
+    TaskGroup,
+    TaskGroupID,
+    TaskID,
+    TaskLimitError,
+    TaskNotFoundError,
+    TaskRegistry,
+    WaitCycleError,
+)
+
+if TYPE_CHECKING:
+    from harborage.clock import Timers
+    from harborage.identity import Quadruple
+    from harborage.planner import SpawnTask
+
+SPAWNED: Final = "_spawn_task"
+"""The name under which the outcome of a child that its spawn waits for is shown and kept."""
+
+AWAITED: Final = "_await_task"
+"""The name under which the outcome of an awaited task is shown and kept."""
+
+SEAL_AFTER: Final = timedelta(minutes=5)
+"""How long after its last member joined an open group is sealed by whoever waits for it."""
+
+LOOK_AGAIN: Final = timedelta(minutes=5)
+"""How long a run that waits for a group may be out of memory before it looks at the group again."""
+
+OnWaiting = Callable[[Waiting], None]
+
+
+class AwaitSelfError(HarborageError):
+    """A run may not await its own task: it would wait for ever."""
+
+
+class Spawned(msgspec.Struct, frozen=True, kw_only=True):
+    """A spawned task. `group_name` is the group as the decision named it, "" for a task in a group of its own."""
+
+    task_id: TaskID
+    kind: str
+    group_id: TaskGroupID
+    group_name: str = ""
+
+    @property
+    def handle(self) -> dict[str, Any]:
+        """What the planner is shown."""
+        named = {"group_id": self.group_name} if self.group_name else {}
+        return {"task_id": self.task_id, "kind": self.kind, "status": "spawned", **named}
+
+
+async def spawn_task(
+    registry: TaskRegistry,
+    who: Quadruple,
+    spawn: SpawnTask,
+    *,
+    key: str,
+    max_depth: int,
+    deadline: datetime | None = None,
+) -> Spawned:
+    """Spawn a child of the run `who`, alone in a group of its own unless the decision names one.
+
+    A `deadline` later than the run's own is cut to it.
+
+    Raises:
+        SpawnDepthExceededError: the child would be too deep.
+        TaskLimitError: the run, or its tree, has as many tasks as it may.
+        WaitCycleError: the run would wait for a group that waits for it.
+        HarborageError: the registry refused.
+    """
+    await check_spawn_depth(registry, who, max_depth)
+    group = await (_named_group if spawn.group_id else _own_group)(registry, who, spawn, key)
+    try:
+        with _naming(group.id, spawn.group_id):
+            if spawn.spec.retain_turn:
+                # Refused before there is a task, and noted before the child can wait for this run.
+                await registry.begin_wait(who.run_id, group.id, who=who)
+            handle = await registry.spawn(spawn_request(who, spawn, key, group.id, deadline=deadline))
+    except TaskLimitError:
+        if not group.members and group.owner_task_id == who.run_id:
+            await registry.cancel_group(group.id, "its first task was not spawned", who=who)
+        raise
+    if not spawn.group_id:
+        await _seal(registry, group.id, who, is_again=handle.reused)
+    kind = str(spawn.kind or "background")
+    return Spawned(task_id=handle.id, kind=kind, group_id=group.id, group_name=spawn.group_id)
+
+
+async def await_work(
+    registry: TaskRegistry,
+    who: Quadruple,
+    target: TaskID | TaskGroupID,
+    *,
+    clock: Timers,
+    on_waiting: OnWaiting | None = None,
+) -> dict[str, Any]:
+    """How a task, or all members of a group, of this session ended, once they have.
+
+    `on_waiting` is called with what the wait depends on, before it begins. A group is named by its id, or as the
+    decision named it that opened it.
+
+    Raises:
+        AwaitSelfError: it is the caller's own task.
+        TaskNotFoundError: neither a task nor a group of this session.
+        WaitCycleError: it waits for the caller, directly or through others.
+    """
+    if target == who.run_id:
+        raise AwaitSelfError(f"run {who.run_id} cannot await itself; finish, or await another task")
+    try:
+        task = await registry.get(target, who=who)
+    except TaskNotFoundError:
+        group = await find_group(registry, who, target)
+        if group is None:
+            raise
+        return await _await_group(registry, who, group, target, clock=clock, on_waiting=on_waiting)
+    if task.status.is_terminal:
+        return task_outcome(task)
+    await registry.begin_wait(who.run_id, target, who=who)
+    if on_waiting is not None:
+        on_waiting(Waiting(run_id=target))
+    # A run that is cancelled here may only leave memory: what it waits for stays noted until the step is over.
+    outcome = task_outcome(await registry.wait_ended(target, who=who))
+    await registry.end_wait(who.run_id, who=who)
+    return outcome
+
+
+async def find_group(registry: TaskRegistry, who: Quadruple, name: str) -> TaskGroup | None:
+    """The group with this id, or that this run opened under this name; None when there is none."""
+    try:
+        return await registry.group(name, who=who)
+    except GroupNotFoundError:
+        pass
+    try:
+        return await registry.group(named_group_id(who, name), who=who)
+    except GroupNotFoundError:
+        return None
+
+
+async def group_ended(
+    registry: TaskRegistry,
+    who: Quadruple,
+    group_id: TaskGroupID,
+    *,
+    clock: Timers,
+    on_waiting: OnWaiting | None = None,
+) -> GroupCompletion:
+    """How the group ended, once it has; where nobody seals it in time, it is sealed here.
+
+    Raises:
+        GroupNotFoundError: unknown, or another session's.
+        RegistryClosedError: the registry closed first.
+    """
+    watch = await registry.watch_group(who.identity, group_id)
+    try:
+        while True:
+            group = await registry.group(group_id, who=who)
+            seal_at = await _seal_at(registry, who, group)
+            if on_waiting is not None and watch.peek() is None:
+                again = clock.now() + LOOK_AGAIN
+                on_waiting(Waiting(again if seal_at is None else min(again, seal_at), group.id))
+            left_s = None if seal_at is None else max(0.0, (seal_at - clock.now()).total_seconds())
+            with CancelScope(clock, left_s) as scope:
+                completion = await watch.completion()
+                if completion is None:
+                    raise RegistryClosedError()
+                return completion
+            if scope.was_cancelled:
+                await _seal(registry, group_id, who, is_again=True)
+    finally:
+        watch.cancel()
+
+
+async def seal_own(registry: TaskRegistry, who: Quadruple, group: TaskGroup) -> None:
+    """Seal the group if the run `who` opened it and it takes members still."""
+    if group.owner_task_id == who.run_id and group.status is GroupStatus.OPEN:
+        await _seal(registry, group.id, who, is_again=True)
+
+
+def task_outcome(task: Task) -> dict[str, Any]:
+    """An ended task as an observation: its result parsed, that of a heavy answer its summary; its error as code and
+    message."""
+    return _outcome(MemberOutcome(task.id, task.status, task.result, task.error))
+
+
+def group_outcome(completion: GroupCompletion, name: str) -> dict[str, Any]:
+    """An ended group as an observation, with the outcome of each member."""
+    because = {"reason": completion.reason} if completion.reason else {}
+    members = [_outcome(member) for member in completion.members]
+    return {"group_id": name, "status": str(completion.final_status), "members": members, **because}
+
+
+async def _await_group(
+    registry: TaskRegistry,
+    who: Quadruple,
+    group: TaskGroup,
+    name: str,
+    *,
+    clock: Timers,
+    on_waiting: OnWaiting | None,
+) -> dict[str, Any]:
+    if not group.status.is_terminal:
+        with _naming(group.id, name):
+            await registry.begin_wait(who.run_id, group.id, who=who)
+        await seal_own(registry, who, group)
+    completion = await group_ended(registry, who, group.id, clock=clock, on_waiting=on_waiting)
+    await registry.end_wait(who.run_id, who=who)
+    if is_own_group(group.id) and len(completion.members) == 1:
+        return _outcome(completion.members[0])
+    return group_outcome(completion, name)
+
+
+async def _seal_at(registry: TaskRegistry, who: Quadruple, group: TaskGroup) -> datetime | None:
+    """When an open group is to be sealed; None for one that takes no members any more."""
+    if group.status is not GroupStatus.OPEN:
+        return None
+    last = group.created_at
+    if group.members:
+        joined = await registry.get(group.members[-1], who=who)
+        last = max(last, datetime.fromtimestamp(joined.created_at / 1e9, UTC))
+    return last + SEAL_AFTER
+
+
+async def _seal(registry: TaskRegistry, group_id: str, who: Quadruple, *, is_again: bool) -> None:
+    """Let no more tasks join the group. `is_again` allows that it was sealed before, by a process that is gone even."""
+    try:
+        await registry.seal_group(group_id, who=who)
+    except GroupInvalidTransitionError:
+        if not is_again:
+            raise
+
+
+@contextmanager
+def _naming(group_id: TaskGroupID, name: str) -> Iterator[None]:
+    """Refusals name the group as the decision does, not by the id that it is kept under."""
+    try:
+        yield
+    except GroupSealedError as error:
+        raise GroupSealedError(name or group_id, error.status) from error
+    except WaitCycleError as error:
+        raise WaitCycleError([name or group_id if one == group_id else one for one in error.path]) from error
+
+
+async def _named_group(registry: TaskRegistry, who: Quadruple, spawn: SpawnTask, key: str) -> TaskGroup:
+    """The group that the decision names; opened here when there is none."""
+    group = await find_group(registry, who, spawn.group_id)
+    if group is not None:
+        return group
+    group_id = named_group_id(who, spawn.group_id)
+    return await registry.resolve_or_create_group(_group_request(who, spawn, group_id), who=who)
+
+
+async def _own_group(registry: TaskRegistry, who: Quadruple, spawn: SpawnTask, key: str) -> TaskGroup:
+    group_id = own_group_id(who, key or new_id())  # without a key nobody asks again, and any two are two groups
+    group = await registry.resolve_or_create_group(_group_request(who, spawn, group_id), who=who)
+    if group.status is not GroupStatus.OPEN and not group.members:
+        raise GroupSealedError(group.id, str(group.status))
+    return group
+
+
+def _group_request(who: Quadruple, spawn: SpawnTask, group_id: TaskGroupID) -> GroupRequest:
+    return GroupRequest(
+        session=who.identity,
+        id=group_id,
+        owner_task_id=who.run_id,
+        retain_turn=spawn.spec.retain_turn,
+        fail_fast=spawn.spec.fail_fast,
+        description=spawn.spec.description,
+    )
+
+
+def _outcome(member: MemberOutcome) -> dict[str, Any]:
+    outcome: dict[str, Any] = {"task_id": member.task_id, "status": str(member.status)}
+    if member.result is not None:
+        parsed = _parsed(member.result)
+        kept = heavy_answer(parsed)
+        outcome["result"] = parsed if kept is None else kept
+    error = member.error
+    if error is not None:
+        outcome["error"] = {"code": error.code, **({"message": error.message} if error.message else {})}
+    return outcome
+
+
+def _parsed(result: bytes) -> Any:
+    import json  # loaded by the first result of a task
+
+    try:
+        return json.loads(result)
+    except ValueError:
+        return result.decode(errors="replace")

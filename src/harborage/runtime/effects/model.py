@@ -1,0 +1,225 @@
+"""From the name of a model to who decides: the client opened, the planner and the summariser built over it.
+
+A runtime that is given a planner needs none of this. The client is the runtime's own, and closed with it, unless an
+open one was given.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
+
+from harborage.callables import require_sync
+from harborage.errors import HarborageError
+from harborage.llm import ConfigSnapshot, Deps, LLMClient, ModelProfile, ToolsUnsupportedError
+from harborage.planner import (
+    FactoryDeps,
+    OperatorPlannerConfig,
+    Planner,
+    PlannerConfig,
+    PlanningHints,
+    Summariser,
+    TrajectorySummariser,
+    check_config,
+    check_operator_config,
+    check_planner,
+    config_from_operator,
+    hints_from_config,
+    registered_drivers,
+    resolve,
+)
+from harborage.runtime.effects.model_recording import RedactingClient
+
+if TYPE_CHECKING:
+    from harborage.events import Redactor
+    from harborage.runtime.effects.model_recording import Hearing
+
+ModelChoice: TypeAlias = str | ConfigSnapshot | LLMClient
+"""Which model decides: a string such as `openai:gpt-5`, a whole configuration, or a client that is open already."""
+
+_NO_LIMIT: Final = 1 << 30
+_HISTORY_SHARE: Final = 0.6
+
+
+class MindError(HarborageError):
+    """A runtime is told who decides in exactly one way: by a planner or by a model."""
+
+
+PlannerFactory: TypeAlias = Callable[[LLMClient], Planner]
+"""Makes a planner over the open client of the runtime's model, such as `ReActPlanner` or a function that calls it."""
+
+PlannerChoice: TypeAlias = Planner | PlannerConfig | OperatorPlannerConfig | PlannerFactory
+"""Who decides the steps: a planner with a model of its own or none, or how to make one over the runtime's model."""
+
+
+class Thought(msgspec.Struct, frozen=True, kw_only=True):
+    """A mind that is not open yet: a model, and the configuration or the factory of the planner over it.
+
+    `hints` is what the operator wants every prompt to say about planning.
+    """
+
+    model: ModelChoice
+    config: PlannerConfig = PlannerConfig()
+    factory: PlannerFactory | None = None
+    hints: PlanningHints | None = None
+
+
+class Mind(msgspec.Struct, frozen=True, kw_only=True):
+    """Who decides the steps of a runtime's runs. `window` is the tokens that the model's window holds, 0 if unknown.
+
+    `client` is the open model under the planner, None for a planner of the caller's own. `takes_tools` is False for a
+    model that is known to take none; `hints` go into every prompt.
+    """
+
+    planner: Planner
+    summariser: Summariser | None = None
+    window: int = 0
+    takes_tools: bool = True
+    hints: PlanningHints | None = None
+    client: LLMClient | None = None
+
+    async def check_price(self) -> None:
+        """Accept the model for runs with a cost limit. A planner of one's own is asked at each of its calls.
+
+        Raises:
+            PriceUnknownError: nobody knows what its calls cost.
+        """
+        from harborage.llm.opening import check_price
+
+        if self.client is not None:
+            await check_price(self.client)
+
+    def token_budget(self, wanted: int | None) -> int:
+        """The size of a history above which it is summarised: as wanted, else 60 % of the model's window."""
+        return int(self.window * _HISTORY_SHARE) if wanted is None else wanted
+
+
+def is_own_planner(planner: PlannerChoice | None) -> bool:
+    """Whether `planner` decides by itself, so that a runtime has no model to open for it."""
+    is_configured = planner is None or isinstance(planner, PlannerConfig | OperatorPlannerConfig)
+    return not is_configured and not isinstance(planner, type) and hasattr(planner, "next")
+
+
+def mind_of(planner: PlannerChoice | None, model: ModelChoice | None, instructions: str) -> Planner | Thought:
+    """Who decides, as the parameters of a runtime say it.
+
+    Raises:
+        MindError: they name nobody, or two, or give instructions to a planner that cannot take them.
+        InvalidConfigError: the configuration of the planner cannot be used; the text names the option.
+    """
+    match planner:
+        case None:
+            return _over(model, config=_instructed(PlannerConfig(), instructions))
+        case PlannerConfig():
+            check_config(planner)
+            return _over(model, config=_instructed(planner, instructions))
+        case OperatorPlannerConfig():
+            check_operator_config(planner, drivers=registered_drivers())
+            config = _instructed(config_from_operator(planner), instructions)
+            return _over(model, config=config, hints=hints_from_config(planner.planning_hints))
+        case _:
+            pass
+    if not is_own_planner(planner):
+        return _over_factory(planner, model, instructions)
+    if model is not None:
+        raise MindError(
+            "a planner of your own brings its own model: leave `model` out, give a PlannerConfig, or give a function "
+            "that makes the planner over the model's client"
+        )
+    if instructions:
+        raise MindError("instructions are for the planner over a model: give them to your own planner itself")
+    return check_planner(planner)
+
+
+def _over(model: ModelChoice | None, **fields: Any) -> Thought:
+    if model is None:
+        raise MindError("nobody decides: give a planner of your own, or a model such as model='openai:gpt-5'")
+    return Thought(model=model, **fields)
+
+
+def _over_factory(factory: Any, model: ModelChoice | None, instructions: str) -> Thought:
+    if not callable(factory):
+        raise MindError(
+            f"planner is a {type(factory).__name__}, which has no `next`: give a planner, a PlannerConfig, or a "
+            "function that makes a planner over the model's client"
+        )
+    if instructions:
+        raise MindError("instructions are for the configured planner: give them to the planner that your factory makes")
+    require_sync(factory, "planner")
+    return _over(model, factory=factory)
+
+
+def _instructed(config: PlannerConfig, instructions: str) -> PlannerConfig:
+    """The configuration with the instructions before its own guidance; the steps of a run are limited by the runtime.
+
+    The planner's own default, which is lower, would end runs before the limit that the runtime was given.
+    """
+    guidance = "\n\n".join(text for text in (instructions, config.extra_guidance) if text)
+    return msgspec.structs.replace(
+        config,
+        driver=config.driver or "react",
+        extra_guidance=guidance,
+        max_steps=config.max_steps or _NO_LIMIT,
+    )
+
+
+async def open_mind(
+    who: Planner | Thought,
+    deps: Deps,
+    closers: list[Callable[[], Awaitable[None]]],
+    summariser: Summariser | None,
+    *,
+    redactor: Redactor,
+    hearing: Hearing | None = None,
+    has_tools: bool = False,
+) -> Mind:
+    """A planner as it is, or the one over a model that is opened now; what has to be closed is added to `closers`.
+
+    `redactor` takes secrets out of the model's reasoning. What is asked of the model is heard by `hearing`, if there is
+    one. With `has_tools` the model must take some.
+
+    Raises:
+        LLMError: the model cannot be opened, or is known to take no tools; the text names the setting and the fix.
+        DriverUnknownError: no planner has the configured name.
+        InvalidConfigError: the driver does not take an option, or the factory made what is no planner.
+    """
+    if not isinstance(who, Thought):
+        return Mind(planner=who, summariser=summariser)
+    client, profile = await _opened(who.model, deps, closers, has_tools=has_tools)
+    opened = client
+    client = RedactingClient(client, redactor)
+    if hearing is not None:
+        client = hearing.wrap(client)
+    if who.factory is None:
+        planner = await resolve(who.config, FactoryDeps(llm=client))
+    else:
+        planner = check_planner(who.factory(client))
+    return Mind(
+        planner=planner,
+        summariser=TrajectorySummariser(client) if summariser is None else summariser,
+        window=0 if profile is None else profile.context_window_tokens,
+        takes_tools=profile is None or profile.supports_tools,
+        hints=who.hints,
+        client=opened,
+    )
+
+
+async def _opened(
+    model: ModelChoice, deps: Deps, closers: list[Callable[[], Awaitable[None]]], *, has_tools: bool
+) -> tuple[LLMClient, ModelProfile | None]:
+    """The open client, and what is known of its model."""
+    from harborage.llm.configure import configure
+    from harborage.llm.opening import count_calls, open_llm
+
+    config = configure(model, environ=os.environ) if isinstance(model, str) else model
+    if not isinstance(config, ConfigSnapshot):
+        return count_calls(config, deps), None
+    profile = config.profiles.get(config.model)
+    if has_tools and profile is not None and not profile.supports_tools:
+        raise ToolsUnsupportedError.of(config.provider, config.model)
+    client = await open_llm(config, deps)
+    closers.append(client.close)
+    return client, profile

@@ -1,0 +1,407 @@
+"""The `plan` effect: one call of the planner, with a fresh context in and its decision and notes out.
+
+Before it, a history that outgrows the run's own budget, or that the model says does not fit, is shortened: by the
+runner over a model, else by arithmetic. The steps themselves always stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from harborage.crashes import is_order_to_stop
+from harborage.errors import HarborageError, error_reason, error_text
+from harborage.events import (
+    DecisionPayload,
+    EventType,
+    GovernanceBudgetExceededPayload,
+    PlannerErrorPayload,
+    PlannerFinishPayload,
+    RuntimeWarningPayload,
+    safe_excerpt,
+)
+from harborage.llm import (
+    ContextOverflowError,
+    ContextWindowExceededError,
+    LimitReachedError,
+    PriceUnknownError,
+    ProviderError,
+    accounting,
+)
+from harborage.planner import (
+    CallTool,
+    ChunkKind,
+    CompressionRunner,
+    Decision,
+    Finish,
+    FinishReason,
+    RepairCounters,
+    RunContext,
+    Trajectory,
+    check_decision,
+    decision_kind,
+    default_token_estimator,
+    mechanical_fold,
+)
+from harborage.planner.compression import apply_summary
+from harborage.runtime.durable.engine import PROVIDER_UNAVAILABLE
+from harborage.runtime.durable.steps import StepCall, StepPutOffError
+from harborage.runtime.effects.ledger import StepAccount
+from harborage.runtime.effects.outages import next_attempt, outage_of
+from harborage.runtime.effects.run_resources import LiveRun, Manifest, StepNotes, recorded_of
+from harborage.runtime.loop.apply import steering_finish
+from harborage.runtime.loop.errors import SteeringError
+from harborage.runtime.loop.limits import NOTHING_SPENT, LimitName, Reached, Spent
+from harborage.runtime.loop.state import Cancelling, Planned, RunState
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
+    from harborage.runtime.effects.services import AgentServices
+
+
+async def keep_within_budget(
+    services: AgentServices, compression: CompressionRunner, context: RunContext, trajectory: Trajectory
+) -> None:
+    """Summarise a history that has outgrown `context.budget.token_budget`. Before its first step there is none.
+
+    Raises:
+        Exception: what compressing raised, where histories are not folded.
+    """
+    if services.folds and not trajectory.steps:
+        return
+    try:
+        work = compression.maybe_compress(context, trajectory, again=services.folds)
+        await services.leavable(work, "its summariser", context.quadruple)
+    except Exception as error:
+        if not services.folds:
+            raise
+        _fold(services, context, trajectory, error)
+
+
+async def shortened(
+    services: AgentServices, compression: CompressionRunner | None, context: RunContext, trajectory: Trajectory
+) -> bool:
+    """Summarise a history that the model has found too long; whether that made it shorter.
+
+    With a token budget of 0 the runner is never asked: the history is folded, or stays as it is where none is folded.
+    Where histories are not folded, it takes a runner, and happens once a run like every compression there.
+
+    Raises:
+        Exception: what compressing raised, where histories are not folded.
+    """
+    is_summarised = trajectory.summary is not None
+    if not trajectory.steps or (is_summarised and len(trajectory.steps) <= trajectory.steps_summarised):
+        return False
+    if context.budget.token_budget <= 0:
+        compression = None
+    if not services.folds:
+        if compression is None or is_summarised:
+            return False
+        await services.leavable(compression.compress(context, trajectory), "its summariser", context.quadruple)
+        return True
+    if compression is None:
+        _fold(services, context, trajectory, None)
+        return True
+    try:
+        await services.leavable(compression.compress(context, trajectory), "its summariser", context.quadruple)
+    except Exception as error:  # noqa: BLE001 - logged; a fold takes the place of the summary
+        _fold(services, context, trajectory, error)
+    return True
+
+
+def is_overflow(error: BaseException | None) -> bool:
+    """Whether `error`, or what caused it, says that a prompt does not fit the model's window."""
+    while error is not None:
+        if isinstance(error, ContextWindowExceededError | ContextOverflowError):
+            return True
+        error = error.__cause__
+    return False
+
+
+def _fold(services: AgentServices, context: RunContext, trajectory: Trajectory, error: Exception | None) -> None:
+    if error is not None:
+        services.logger.warning(
+            "run %s: compression failed, folding: %s", context.quadruple.run_id, error_reason(error)
+        )
+    try:
+        estimate = default_token_estimator(trajectory)
+    except HarborageError:
+        estimate = 0  # nothing may keep a fold from being made
+    apply_summary(context, trajectory, mechanical_fold(trajectory), estimate)
+
+
+_MAX_ERROR_TEXT = 256
+_MICRO = 1_000_000
+
+
+class PlannerStepError(SteeringError):
+    """The planner failed at a step; its own error is the cause. `step` counts from 0."""
+
+    def __init__(self, step: int = 0, reason: str = "") -> None:
+        self.step = step
+        super().__init__(f"steering: planner step {step}: {reason}")
+
+
+async def plan(services: AgentServices, live: LiveRun, call: StepCall) -> Planned:
+    """Ask the planner for one decision; where a limit forbids the step, the run's finish in its place.
+
+    Raises:
+        StepPutOffError: the provider of its model is down; the step is begun again later.
+        PlannerStepError: it was down for as long as the runtime has patience, or the planner failed otherwise.
+        InvalidDecisionError: it returned what is no decision, or none that can be acted on.
+        Exception: compression failed, where that ends the run. What was heard of the model is its `for_record`.
+    """
+    run: RunState = call.payload
+    if live.ledger is not None:
+        reached = await live.ledger.begin_step(run.steps, replace(run.spent, steps=run.steps))
+        if reached is not None:
+            return over_limit(services, run, reached.limit, reached.text, reached)
+    heard = None if services.hearing is None else services.hearing.begin(run.who)
+    account = StepAccount(live.ledger)
+    try:
+        try:
+            with accounting(account):
+                planned = await _decided(services, live, run, account)
+        except Exception as error:
+            if account.fault is not None:
+                raise account.fault from error  # the step begins again once the store serves
+            if account.refused is None:
+                raise
+            planned = _refused(services, run, account, account.refused)
+    except Exception as error:
+        if heard is not None:
+            vars(error)["for_record"] = heard.told(live.told(), services.logger) or None
+        if services.patience is not None and isinstance(error, PlannerStepError):
+            _put_off_if_down(services, live, call, error, services.patience)
+        raise
+    finally:
+        if services.hearing is not None:
+            services.hearing.end(run.who)
+    told = None if heard is None else heard.told(live.told(), services.logger)
+    return replace(planned, heard=told) if told else planned
+
+
+def _put_off_if_down(
+    services: AgentServices, live: LiveRun, call: StepCall, error: PlannerStepError, patience: timedelta
+) -> None:
+    """Put the step off where it failed because the provider of its model is down, for as long as there is patience.
+
+    Raises:
+        StepPutOffError: the step is begun again later.
+    """
+    down = outage_of(error)
+    if down is None:
+        return
+    run: RunState = call.payload
+    now = services.stamp.now()
+    attempts, since = call.begun + 1, call.since or now
+    until = next_attempt(attempts, since=since, now=now, patience=patience, asked_s=down.retry_after_s, key=call.key)
+    if until is not None:
+        raise _put_off(services, live, run, down, attempts, until) from error
+    # The error stays as it is, so that a replay fails with the same.
+    _warn(services, run, _given_up(services, down, attempts, since, now), attempts)
+    if services.announces:
+        _announce_error(services, run, error)
+
+
+def _put_off(
+    services: AgentServices, live: LiveRun, run: RunState, down: ProviderError, attempts: int, until: datetime
+) -> StepPutOffError:
+    """The put-off step, announced; what was streamed of its answer is void."""
+    if live.base.on_chunk is not None:
+        live.base.on_chunk("", False, ChunkKind.RESET)
+    reason = f"{PROVIDER_UNAVAILABLE}: {safe_excerpt(error_text(down), _MAX_ERROR_TEXT, services.redactor)}"
+    at = f"{until:%Y-%m-%d %H:%M:%S} UTC"
+    text = f"{reason}; attempt {attempts} failed, next attempt at {at}; resume the run to try now"
+    _warn(services, run, text, attempts, next_attempt_at=until.isoformat())
+    return StepPutOffError(until, reason)
+
+
+def _warn(services: AgentServices, run: RunState, text: str, attempts: int, **more: str) -> None:
+    fields = {"run_id": run.who.run_id, "attempts": attempts, **more}
+    services.emit(EventType.RUNTIME_WARNING, run.who, RuntimeWarningPayload(text, fields))
+
+
+def _given_up(services: AgentServices, down: ProviderError, attempts: int, since: datetime, now: datetime) -> str:
+    text = safe_excerpt(str(down), _MAX_ERROR_TEXT, services.redactor)
+    took = str(now - since).split(".", maxsplit=1)[0]
+    return (
+        f"provider unavailable: {text}; given up after {attempts} attempts in {took}, "
+        "RuntimeOptions(provider_patience=…) is the limit; fork the run to go on from its last step"
+    )
+
+
+def recall(live: LiveRun, planned: Planned) -> None:
+    """Heed a step that was planned before this process carried the run."""
+    if planned.heard:
+        live.told().recall(bytes(planned.heard))
+    live.manifest = planned.manifest_after(live.manifest)
+    if live.first_manifest is None:
+        live.first_manifest = live.manifest
+
+
+def _refused(
+    services: AgentServices, run: RunState, account: StepAccount, refused: LimitReachedError | PriceUnknownError
+) -> Planned:
+    """The run's finish where a limit refused a model call of the step."""
+    limit = refused.limit if isinstance(refused, LimitReachedError) else LimitName.COST
+    return replace(over_limit(services, run, limit, error_text(refused)), spent=_taken(account))
+
+
+def _taken(account: StepAccount) -> Spent | None:
+    return None if account.spent is NOTHING_SPENT or account.spent == NOTHING_SPENT else account.spent
+
+
+async def _decided(services: AgentServices, live: LiveRun, run: RunState, account: StepAccount) -> Planned:
+    """One decision; the model calls that it takes are on `account`."""
+    notes = StepNotes(live.base.emit, services.redactor)
+    if live.listing is not None:
+        known_artifacts = live.listing.unchanged()
+        live.base.session_artifacts = (
+            await services.leavable(live.listing.current(), "its artifact store", run.who)
+            if known_artifacts is None
+            else known_artifacts
+        )
+    if live.first_manifest is None:
+        live.first_manifest = tuple(live.base.session_artifacts)
+    context = _context(live, run, notes)
+    live.context = context
+    known = run.trajectory.summary
+    if live.compression is not None and context.budget.token_budget > 0:
+        await keep_within_budget(services, live.compression, context, run.trajectory)
+    started_at = services.stamp.now()
+    before = services.clock.monotonic()
+    task = asyncio.current_task()
+    counters = None if context.repair_counters is None else replace(context.repair_counters)
+    answer: object
+    try:
+        try:
+            answer = await services.leavable(live.planner.next(context), "its planner", run.who, owner=task)
+        except Exception as error:
+            if not is_overflow(error) or not await shortened(services, live.compression, context, run.trajectory):
+                raise
+            answer = await _asked_again(services, live, context, run, counters)
+    except BaseException as error:
+        if is_order_to_stop(error, task):
+            raise
+        is_passing = services.patience is not None and outage_of(error) is not None
+        if services.announces and not is_passing and account.refused is None and account.fault is None:
+            _announce_error(services, run, error)
+        raise PlannerStepError(run.steps, error_reason(error)) from error
+    decision = check_decision(answer)
+    if services.announces:
+        _announce(services, run.who, decision, notes)
+    manifest: Manifest | None = None
+    new_artifacts: Manifest = ()
+    if live.base.session_artifacts is not live.manifest:
+        shown = tuple(live.base.session_artifacts)
+        manifest, new_artifacts = recorded_of(live.manifest, shown)
+        live.manifest = shown
+    return Planned(
+        decision=decision,
+        reasoning=notes.reasoning,
+        preamble=notes.preamble,
+        pending=notes.pending,
+        # Recorded, so that a run that is carried on sees the history as this one does.
+        summary=None if run.trajectory.summary is known else run.trajectory.summary,
+        started_at=started_at,
+        latency_ms=int((services.clock.monotonic() - before) * 1000),
+        manifest=manifest,
+        new_artifacts=new_artifacts,
+        spent=_taken(account),
+        budget=None if live.ledger is None else context.budget,
+    )
+
+
+async def _asked_again(
+    services: AgentServices, live: LiveRun, context: RunContext, run: RunState, counters: RepairCounters | None
+) -> object:
+    """What the planner answers to a shorter history, its model having found the prompt too long. The step begins again,
+    and with it what the planner counts in it."""
+    if counters is not None:
+        assert context.repair_counters is not None
+        for field in counters.__struct_fields__:
+            setattr(context.repair_counters, field, getattr(counters, field))
+    if context.on_chunk is not None:
+        context.on_chunk("", False, ChunkKind.RESET)
+    return await services.leavable(live.planner.next(context), "its planner", run.who)
+
+
+def _context(live: LiveRun, run: RunState, notes: StepNotes) -> RunContext:
+    context = replace(
+        live.base,
+        goal=run.goal,
+        trajectory=run.trajectory,
+        control=run.signals,
+        pending_tool_calls=run.pending,
+        artifacts_at_start=live.first_manifest,
+        steps_left=run.max_steps - run.steps,
+        on_reasoning=notes.on_reasoning,
+        on_assistant_content=notes.on_assistant_content,
+        on_pending_tool_calls=notes.on_pending_tool_calls,
+    )
+    if live.ledger is not None:
+        context.budget = live.ledger.budget(live.base.budget)
+    elif live.shown is not None:
+        context.budget = live.shown
+    elif run.spent.cost:
+        context.budget = replace(live.base.budget, cost_spent=live.base.budget.cost_spent + run.spent.cost)
+    if live.base.emit is not None:
+        context.emit = notes.emit
+    return context
+
+
+def over_limit(
+    services: AgentServices, run: RunState, limit: str, text: str, reached: Reached | None = None
+) -> Planned:
+    """What ends a run at a limit: a finish that says which. A run that was asked to end has ended as it was asked."""
+    if run.cancelling is not Cancelling.NO:
+        return Planned(decision=steering_finish(run, FinishReason.CANCELLED, "cancel", limit=limit), limit=limit)
+    numbers = {} if reached is None else {"cap": reached.cap, "spent": reached.spent}
+    finish = steering_finish(run, FinishReason.CONSTRAINTS_CONFLICT, "limit", limit=limit, detail=text, **numbers)
+    now = services.stamp.now()
+    if reached is not None and reached.limit is LimitName.COST:
+        exceeded = GovernanceBudgetExceededPayload(
+            identity=run.who,
+            tier="run",
+            model="",
+            total_cost=reached.spent / _MICRO,
+            ceiling=reached.cap / _MICRO,
+            occurred_at=now,
+        )
+        services.emit(EventType.GOVERNANCE_BUDGET_EXCEEDED, run.who, exceeded, now)
+    if services.announces:
+        _announce(services, run.who, finish, StepNotes(None, services.redactor))
+    return Planned(decision=finish, limit=limit, started_at=now)
+
+
+def _announce(services: AgentServices, who: Quadruple, decision: Decision, notes: StepNotes) -> None:
+    now = services.stamp.now()
+    if not notes.has_announced:
+        tool = decision.tool if isinstance(decision, CallTool) else ""
+        payload = DecisionPayload(
+            identity=who,
+            decision_kind=decision_kind(decision),
+            tool=tool,
+            reasoning_chars=len(notes.reasoning),
+            reasoning_trace=notes.reasoning,
+            occurred_at=now,
+        )
+        services.emit(EventType.PLANNER_DECISION, who, payload, now)
+    if isinstance(decision, Finish):
+        finish = PlannerFinishPayload(identity=who, reason=str(decision.reason), occurred_at=now)
+        services.emit(EventType.PLANNER_FINISH, who, finish, now)
+
+
+def _announce_error(services: AgentServices, run: RunState, error: BaseException) -> None:
+    payload = PlannerErrorPayload(
+        identity=run.who,
+        error_code=type(error).__name__,
+        error_message=safe_excerpt(error_text(error), _MAX_ERROR_TEXT, services.redactor),
+        step=run.steps,
+        occurred_at=services.stamp.now(),
+    )
+    services.emit(EventType.PLANNER_ERROR, run.who, payload)

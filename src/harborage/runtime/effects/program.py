@@ -1,0 +1,132 @@
+"""What a host runs for an agent: the task begins, the loop goes round, the task ends with what came of it.
+
+Pure above the seam like the loop itself; beginning and ending the task are recorded steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec.structs import replace
+
+from harborage.planner import Finish, FinishReason, Trajectory, ends_at_step_limit
+from harborage.runtime.durable.engine import NotPreparedError, RunLeftError
+from harborage.runtime.effects.gates import Gates
+from harborage.runtime.loop.arrivals import StepInterruptedError
+from harborage.runtime.loop.context import ContextUnavailableError
+from harborage.runtime.loop.dispatch import dispatch
+from harborage.runtime.loop.loop import run_loop
+from harborage.runtime.loop.run_spec import DEFAULT_MAX_STEPS
+from harborage.runtime.loop.seam import Concluded, Durable, RunRequest
+from harborage.runtime.loop.state import RunState
+from harborage.state.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from harborage.concurrency import Crew
+    from harborage.runtime.durable.mailbox import Mailbox
+    from harborage.runtime.effects.completion import TaskEnd
+    from harborage.runtime.effects.context_desk import Provided
+    from harborage.runtime.effects.run_resources import LiveRun
+    from harborage.runtime.effects.table import AgentEffects
+
+CHILDREN_KEY: Final = "background_tasks"
+"""In the metadata of a finish: the ids of the tasks that the run had started and that go on after it."""
+
+
+class InProcess(Durable, Protocol):
+    """A seam whose run is carried in this process, with the mailbox and the crew that belong to it."""
+
+    mailbox: Mailbox
+    crew: Crew
+
+
+class AgentProgram:
+    """Carries agents' runs over any in-process seam. `describe` makes the live side of a run from its request."""
+
+    def __init__(
+        self,
+        effects: AgentEffects,
+        describe: Callable[[RunRequest, InProcess], Awaitable[LiveRun]],
+        *,
+        gates: Gates | None = None,
+        is_parallel_atomic: bool = False,
+    ) -> None:
+        self._effects = effects
+        self._describe = describe
+        self._gates = Gates() if gates is None else gates
+        self._is_parallel_atomic = is_parallel_atomic
+
+    async def __call__(self, io: InProcess, request: RunRequest) -> Concluded:
+        """Carry one run to its finish.
+
+        Raises:
+            Exception: the run failed, and its task with it.
+        """
+        live = await self._described(request, io)
+        self._effects.admit(live)
+        self._effects.connect(live)
+        run = RunState(
+            who=request.who,
+            goal=request.goal,
+            trajectory=Trajectory(query=request.query or request.goal),
+            task_id=request.task_id,
+            max_steps=request.max_steps if request.max_steps > 0 else DEFAULT_MAX_STEPS,
+            has_last_word=ends_at_step_limit(live.planner),
+            gated_tools=self._gates.current() if request.gated is None else request.gated,
+            is_parallel_atomic=self._is_parallel_atomic,
+        )
+        live.state = run
+        try:
+            await io.step("task.begin", None)
+            try:
+                if request.asks_context:
+                    await self._provide(io, request)
+                run.trajectory.tool_context = live.base.tool_context
+                run.trajectory.llm_context = dict(live.base.llm_context)
+                finish = await run_loop(run, io, dispatch)
+                if request.writes_memory and not request.is_rehearsal and finish.reason is FinishReason.GOAL:
+                    await self._write_memory(io, finish)
+            except RunLeftError:
+                raise  # the run goes on, here or elsewhere; its task has not failed
+            except Exception as error:
+                await io.step("task.fail", self._effects.failure_of(error))
+                raise
+            return _concluded(finish, await io.step("task.end", finish))
+        finally:
+            self._effects.dismiss(request.who.run_id)
+
+    async def _provide(self, io: InProcess, request: RunRequest) -> None:
+        """Have the run's context provided, once.
+
+        Raises:
+            ContextUnavailableError: a provider that it cannot do without gave nothing.
+        """
+        try:
+            provided: Provided = await io.step("context.provide", request.is_child)
+        except StepInterruptedError:
+            return  # the loop sees why, and ends the run
+        if provided.failure:
+            raise ContextUnavailableError(provided.failure)
+
+    async def _write_memory(self, io: InProcess, finish: Finish) -> None:
+        try:
+            await io.step("memory.write", finish)
+        except StepInterruptedError:
+            return  # it reached its goal all the same
+
+    async def _described(self, request: RunRequest, io: InProcess) -> LiveRun:
+        try:
+            return await self._describe(request, io)
+        except DatabaseError:
+            raise  # the run is as good as it was
+        except Exception as error:
+            self._effects.give_up(request.who, error)
+            raise NotPreparedError() from error
+
+
+def _concluded(finish: Finish, ended: TaskEnd) -> Concluded:
+    """How the run ends; its finish names the tasks that go on after it."""
+    if ended.going_on:
+        finish = replace(finish, metadata={**(finish.metadata or {}), CHILDREN_KEY: list(ended.going_on)})
+    return Concluded(finish=finish, status=ended.status, outcome=bytes(ended.outcome))

@@ -1,0 +1,237 @@
+"""The live side of a run that this process executes: objects that cannot be recorded, and are not part of its state.
+
+The session's artifacts are listed again only when they may differ: a store that tracks its changes is asked for a
+number at each step; one that others may change as well is listed again after a second, too; every other one at each
+step.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
+
+from harborage.artifacts import ArtifactScope, ArtifactStore, TracksChanges
+from harborage.concurrency import Crew
+from harborage.errors import error_reason
+from harborage.events import Event, EventType, Redactor
+from harborage.planner import (
+    ArtifactManifestEntry,
+    Budget,
+    CompressionRunner,
+    Planner,
+    RunContext,
+    ToolCallDeferred,
+    build_artifact_manifest,
+)
+from harborage.runtime.durable.mailbox import Mailbox
+from harborage.runtime.durable.model_records import ExchangeRecorder
+from harborage.runtime.durable.steps import StepCall, Waiting
+from harborage.runtime.effects.hard_cancel import HardCancel
+from harborage.runtime.effects.ledger import RunLedger
+from harborage.runtime.effects.model_recording import without_secrets
+from harborage.runtime.loop.run_spec import ToolExecutor
+from harborage.runtime.loop.seam import GatedTools, RunRequest
+from harborage.runtime.loop.state import RunState
+from harborage.state.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from harborage.clock import Timers
+    from harborage.identity import Quadruple
+
+Manifest: TypeAlias = tuple[ArtifactManifestEntry, ...]
+
+_STALE_S: Final = 1.0
+
+
+def tracker_of(store: ArtifactStore) -> TracksChanges | None:
+    """What says whether a listing of `store` is still right; None for one that does not. It costs more than a step of a
+    run does: ask once."""
+    return store if isinstance(store, TracksChanges) else None
+
+
+class SessionArtifacts:
+    """What the session of one run holds, newest first. `tracker` is `tracker_of` its store."""
+
+    __slots__ = ("_clock", "_count", "_listed_at", "_logger", "_scope", "_shown", "_store", "_tracker", "_who")
+
+    def __init__(
+        self,
+        store: ArtifactStore,
+        who: Quadruple,
+        *,
+        tracker: TracksChanges | None,
+        clock: Timers,
+        logger: logging.Logger,
+    ) -> None:
+        self._store = store
+        self._tracker = tracker
+        self._who = who
+        self._scope = ArtifactScope(who.tenant_id, who.user_id, who.session_id)
+        self._clock = clock
+        self._logger = logger
+        self._shown: Manifest = ()
+        self._count: int | None = None
+        self._listed_at = 0.0
+
+    async def current(self) -> Manifest:
+        """The artifacts as of now; the very same tuple as long as none came or went. Without any when listing fails.
+
+        Raises:
+            DatabaseError: the database cannot be read; the step is to be taken again.
+        """
+        known = self.unchanged()
+        if known is not None:
+            return known
+        count = None if self._tracker is None else self._tracker.changes(self._scope)
+        try:
+            shown = tuple(build_artifact_manifest(await self._store.list(self._scope)) or ())
+        except DatabaseError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a planner can decide without the list, and the log says why it must
+            self._logger.warning(
+                "run %s: the session's artifacts are not listed: %s", self._who.run_id, error_reason(error)
+            )
+            self._shown, self._count = (), None
+            return self._shown
+        self._count, self._listed_at = count, self._clock.monotonic()
+        if shown != self._shown:
+            self._shown = shown
+        return self._shown
+
+    def unchanged(self) -> Manifest | None:
+        """The artifacts as they were listed last, where the store says that none came or went since; else None."""
+        tracker = self._tracker
+        if tracker is None or self._count is None or tracker.changes(self._scope) != self._count:
+            return None
+        is_stale = tracker.is_shared and self._clock.monotonic() - self._listed_at >= _STALE_S
+        return None if is_stale else self._shown
+
+
+def recorded_of(known: Manifest, shown: Manifest) -> tuple[Manifest | None, Manifest]:
+    """What a record that has `known` needs to have `shown`: the whole list or None, and the new ones before it."""
+    if shown is known or shown == known:
+        return None, ()
+    fresh = len(shown) - len(known)
+    if known and fresh > 0 and shown[fresh:] == known:
+        return None, shown[:fresh]
+    return shown, ()
+
+
+class LiveRun(msgspec.Struct, kw_only=True):
+    """What a run's effects work with. `base` is the template of each step's context, `context` that of the last step,
+    `state` the run itself, `unanswered` the approvals that it asked for and waits for no more; `was_cut_at_gate` says
+    that there may be others, from before this process carried it. `transcript` and
+    `manifest` are what its record holds of model calls, and of artifacts that its planner was shown, `first_manifest`
+    those of its first step. A rehearsal calls
+    no tool that has effects. `nonce` tells a run that is not recorded from another one of the same id. `retained` are
+    the tasks that the run spawned to wait for, each with the id or name of its group. `has_children` says that it has
+    spawned tasks, `named_groups` are the groups that its spawns named, `followed` those it is told the end of;
+    `waiting` is what its steps in flight wait for, by position, `between_attempts` the positions of those that wait to
+    try a tool again. `ledger` is what it draws from the limits of its tree,
+    None where nothing is limited; `shown` is the budget that a replay shows its planner,
+    `hard_cancel` the hook that a hard cancel fires; `listing` lists the session's artifacts before each step."""
+
+    base: RunContext
+    planner: Planner
+    mailbox: Mailbox
+    crew: Crew
+    tool_executor: ToolExecutor | None = None
+    compression: CompressionRunner | None = None
+    on_dispatched: Callable[[], Awaitable[None]] | None = None
+    context: RunContext | None = None
+    state: RunState | None = None
+    unanswered: list[str] = []
+    was_cut_at_gate: bool = False
+    transcript: ExchangeRecorder | None = None
+    manifest: tuple[ArtifactManifestEntry, ...] = ()
+    first_manifest: tuple[ArtifactManifestEntry, ...] | None = None
+    is_rehearsal: bool = False
+    nonce: str = ""
+    retained: dict[str, str] = msgspec.field(default_factory=dict)
+    has_children: bool = False
+    named_groups: list[str] = []
+    followed: set[str] = set()
+    waiting: dict[str, Waiting] = {}
+    between_attempts: set[str] = set()
+    request: RunRequest | None = None
+    ledger: RunLedger | None = None
+    shown: Budget | None = None
+    hard_cancel: HardCancel | None = None
+    listing: SessionArtifacts | None = None
+
+    def key(self, call: StepCall) -> str:
+        """The idempotency key of a step; no two runs share one."""
+        return f"{call.run_id}/{self.nonce}/{call.position}" if self.nonce else call.key
+
+    @contextmanager
+    def retrying(self, call: StepCall) -> Iterator[None]:
+        """While a step only waits to try its tool again: what forbids waiting cuts it short, now or later."""
+        self.between_attempts.add(call.position)
+        self.mailbox.begin_wait()
+        yield
+        self.between_attempts.discard(call.position)  # not when it is cut short there: that must be seen to be why
+
+    @property
+    def gated(self) -> Container[str]:
+        """The tools whose calls its loop has approved before they are made."""
+        return GatedTools(is_all=True) if self.state is None else self.state.gated_tools
+
+    def told(self) -> ExchangeRecorder:
+        """The transcript, made when it is first needed: a run without a model has none."""
+        if self.transcript is None:
+            self.transcript = ExchangeRecorder()
+        return self.transcript
+
+
+class StepNotes:
+    """What a planner says beside its decision: reasoning, prose, calls it put off, whether it announced itself.
+
+    Reasoning and prose are kept without secrets, so that neither the record nor a later prompt holds them.
+    """
+
+    __slots__ = ("_emit", "_redactor", "has_announced", "pending", "preamble", "reasoning")
+
+    def __init__(self, emit: Callable[[Event], None] | None, redactor: Redactor) -> None:
+        self._emit = emit
+        self._redactor = redactor
+        self.reasoning = ""
+        self.preamble = ""
+        self.pending: tuple[ToolCallDeferred, ...] | None = None
+        self.has_announced = False
+
+    def on_reasoning(self, text: str) -> None:
+        """Keep the step's reasoning, redacted."""
+        self.reasoning = without_secrets(self._redactor, text)
+
+    def on_assistant_content(self, text: str) -> None:
+        """Keep the prose that came with the decision, redacted."""
+        self.preamble = without_secrets(self._redactor, text)
+
+    def on_pending_tool_calls(self, calls: Sequence[ToolCallDeferred]) -> None:
+        """Keep the calls that wait for later steps; an empty list empties the queue."""
+        self.pending = tuple(calls)
+
+    def emit(self, event: Event) -> None:
+        """Pass an event on, and remember that the planner announced its own decision."""
+        if event.type == EventType.PLANNER_DECISION:
+            self.has_announced = True
+        if self._emit is not None:
+            self._emit(event)
+
+
+NO_TASKS: Final = "no task was spawned: this run is a rehearsal; a task of it would not be one"
+"""Why a rehearsal's task was not spawned."""
+
+
+def withheld(live: LiveRun, name: str) -> str:
+    """Why a rehearsal may not call the tool of that name; empty when it may, and for every other run."""
+    if not live.is_rehearsal or live.base.catalog is None:
+        return ""
+    tool = live.base.catalog.resolve(name)
+    if tool is None or not tool.has_effects:
+        return ""
+    return f'tool "{name}" was not called: this run is a rehearsal, and the tool has effects ({tool.side_effects})'

@@ -1,0 +1,404 @@
+"""The `steer` effect: a batch of controls applied to the world outside the run, one by one and in order.
+
+What a control does to the run itself is folded from the answers by `runtime.steering.apply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, assert_never
+
+from harborage import codec
+from harborage.clock import sleep
+from harborage.errors import error_reason
+from harborage.events import ControlLifecyclePayload, EventType, PauseResumedPayload
+from harborage.identity import bound
+from harborage.planner import PauseReason, Trajectory
+from harborage.planner.errors import ToolContextLostError
+from harborage.runtime.durable.pauses.errors import AlreadyResumedError, PauseNotFoundError
+from harborage.runtime.durable.pauses.errors import ScopeMismatchError as PauseScopeMismatchError
+from harborage.runtime.effects.approval.errors import ApprovalNotFoundError, InvalidRequestError
+from harborage.runtime.effects.approval.model import ApprovalDecision
+from harborage.runtime.effects.completion import withdraw
+from harborage.runtime.loop.controls import AppliedControl, ControlEvent, ControlType, answered_pause
+from harborage.runtime.loop.errors import (
+    NoOutstandingPauseError,
+    PayloadInvalidError,
+    RunLoopMisconfiguredError,
+    ScopeMismatchError,
+)
+from harborage.runtime.loop.pauses import Pause, PauseDecision, PauseRequest
+from harborage.runtime.loop.state import ControlErrors, OpenPause, Steered, SteerRequest
+from harborage.state.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from harborage.identity import Quadruple
+    from harborage.runtime.effects.approval.gate import ApprovalGate
+    from harborage.runtime.effects.hard_cancel import HardCancel
+    from harborage.runtime.effects.services import AgentServices
+
+_HICCUP_S = 1.0
+_GATE_SCOPES = frozenset({"admin", "console:fleet"})
+RESUMES = {
+    ControlType.RESUME: PauseDecision.RESUME,
+    ControlType.APPROVE: PauseDecision.APPROVE,
+    ControlType.REJECT: PauseDecision.REJECT,
+}
+
+
+async def steer(
+    services: AgentServices,
+    who: Quadruple,
+    request: SteerRequest,
+    *,
+    key: str = "",
+    hard_cancel: HardCancel | None = None,
+    deadline: datetime | None = None,
+) -> list[Steered]:
+    """Apply the controls of one batch in order; each ends as applied or failed, in the events and in the history.
+
+    `key` names the batch for good, so that one applied again after a crash finds the pause that it opened.
+    `hard_cancel` is the run's hook for one; a hard cancel waits until it has returned, and fires it if need be.
+    `deadline` is the run's.
+
+    Raises:
+        Exception: the first control that failed, where such a control ends the run.
+    """
+    pause = request.pause
+    settled = ""
+    outcomes: list[Steered] = []
+    for index, control in enumerate(request.controls):
+        _emit(services, who, EventType.CONTROL_RECEIVED, control, "received")
+        try:
+            if pause is None:
+                _check_settled(control, settled)
+            if control.type is ControlType.CANCEL:
+                await _propagate_cancel(services, who, control, hard_cancel)
+            if request.awaits_provider and pause is None and control.type is ControlType.RESUME:
+                outcome = Steered(control=control)  # the run goes on since it came
+            else:
+                apply = partial(_apply, task_id=request.task_id, key=f"{key}/{index}", deadline=deadline)
+                outcome = await _served(services, who, control, apply, pause)
+        except Exception as error:
+            await _came_to_nothing(services, who, control)
+            _record(services, who, control, error)
+            if services.control_errors is ControlErrors.FAIL:
+                if pause is not None and pause is not request.pause:
+                    await withdraw(services, who, pause.token)
+                raise
+            outcomes.append(Steered(control=control, error=failure_code(error)))
+            continue
+        _record(services, who, control, None)
+        outcomes.append(outcome)
+        if outcome.settled is not None:
+            pause, settled = None, outcome.settled_token
+        elif outcome.opened is not None:
+            pause = outcome.opened
+    return outcomes
+
+
+def bridge(services: AgentServices, who: Quadruple, control: ControlEvent) -> Coroutine[Any, Any, None] | None:
+    """The work of handing an approval to the gate that one of this run's calls waits at; None when no gate does."""
+    gate = _gate_of(services, who, control)
+    return None if gate is None else hand_over(services, who, control, partial(_resolve, gate, control))
+
+
+def failure_code(error: Exception) -> str:
+    """The short code of why a control failed; it never quotes the caller."""
+    match error:
+        case NoOutstandingPauseError():
+            return "no_outstanding_pause"
+        case RunLoopMisconfiguredError():
+            return "misconfigured"
+        case PayloadInvalidError() | InvalidRequestError():
+            return "payload_invalid"
+        case AlreadyResumedError():
+            return "already_resumed"
+        case PauseScopeMismatchError() | ScopeMismatchError():
+            return "scope_mismatch"
+        case PauseNotFoundError():
+            return "pause_not_found"
+        case ToolContextLostError():
+            return "tool_context_lost"
+        case _:
+            return "apply_failed"
+
+
+async def open_pause(
+    services: AgentServices,
+    who: Quadruple,
+    reason: PauseReason,
+    payload: dict[str, Any],
+    *,
+    key: str,
+    handles: Trajectory | None = None,
+    deadline: datetime | None = None,
+) -> OpenPause:
+    """Open a pause on the coordinator: open as long as this runtime leaves pauses open, or until `deadline`, the run's.
+
+    Nobody can answer after the run, so the earlier of the two is what a person is shown.
+    """
+    pause = await services.pauses.request(
+        PauseRequest(
+            identity=who,
+            reason=reason,
+            payload=payload,
+            trajectory=handles,
+            deadline=services.answer_by(services.pause_ttl, deadline),
+            key=f"pause:{key}" if services.keys_pauses else "",
+        )
+    )
+    return OpenPause(pause.token, reason, pause.deadline)
+
+
+async def _served(
+    services: AgentServices,
+    who: Quadruple,
+    control: ControlEvent,
+    apply: Callable[..., Awaitable[Steered]],
+    pause: OpenPause | None,
+) -> Steered:
+    """Apply a control; where the run outlives a failing one, a database that refuses is asked again until it serves.
+
+    The batch is not begun anew for it: the controls before this one were applied, and were announced as that.
+    """
+    while True:
+        try:
+            return await apply(services, who, control, pause)
+        except DatabaseError as error:
+            if services.control_errors is ControlErrors.FAIL:
+                raise
+            services.logger.warning("run %s: %s is applied again: %s", who.run_id, control.type, error_reason(error))
+            await sleep(services.clock, _HICCUP_S)
+
+
+async def _apply(
+    services: AgentServices,
+    who: Quadruple,
+    control: ControlEvent,
+    pause: OpenPause | None,
+    *,
+    task_id: str,
+    key: str,
+    deadline: datetime | None,
+) -> Steered:
+    match control.type:
+        case ControlType.INJECT_CONTEXT | ControlType.REDIRECT | ControlType.USER_MESSAGE | ControlType.CANCEL:
+            return Steered(control=control)
+        case ControlType.PRIORITIZE:
+            await _prioritize(services, who, control, task_id)
+            return Steered(control=control)
+        case ControlType.PAUSE:
+            if pause is not None:
+                return Steered(control=control)
+            payload = {**(control.payload or {}), "requested_by": "steering"}
+            opened = await open_pause(services, who, PauseReason.AWAIT_INPUT, payload, key=key, deadline=deadline)
+            return Steered(control=control, opened=opened)
+        case ControlType.RESUME | ControlType.APPROVE | ControlType.REJECT:
+            return await _resume(services, who, control, pause)
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+async def _propagate_cancel(
+    services: AgentServices, who: Quadruple, control: ControlEvent, hook: HardCancel | None
+) -> None:
+    """Wait for the hook of a hard cancel. The step in flight is cut already, so a hook that fails undoes nothing."""
+    if hook is None or (control.payload or {}).get("hard") is not True:
+        return
+    error = await hook.settle()
+    if error is None:
+        return
+    if services.control_errors is ControlErrors.FAIL:
+        raise error
+    services.logger.warning("run %s: the hard cancel hook failed: %s", who.run_id, error_reason(error))
+
+
+async def _resume(services: AgentServices, who: Quadruple, control: ControlEvent, pause: OpenPause | None) -> Steered:
+    gate = _gate_of(services, who, control)
+    if gate is not None:
+        await _settle(services, who, control, partial(_resolve, gate, control))
+        if pause is None:
+            return Steered(control=control)
+    token = answered_pause(control) if services.binds_answers else ""
+    if pause is None or token not in {"", pause.token}:
+        return await _answered_late(services, who, control, token, pause)
+    payload = dict(control.payload or {})
+    if services.binds_answers and payload.get("token") == pause.token:
+        del payload["token"]  # it says which question is answered, and is no part of the answer
+    if control.type is ControlType.REJECT:
+        payload["rejected"] = True
+    try:
+        settled: Pause = await services.pauses.resume(pause.token, RESUMES[control.type], payload, who=who)
+    except AlreadyResumedError:
+        settled = await services.pauses.status(pause.token, who=who)
+        if not _has_settled(control, settled):
+            raise
+        if services.tells_with_record:  # that process told nobody, since it did not record what it did
+            decision = str(settled.decision or "")
+            told = PauseResumedPayload(token=settled.token, reason=settled.reason, decision=decision)
+            services.emit(EventType.PAUSE_RESUMED, who, told)
+    return Steered(
+        control=control,
+        settled=settled.decision,
+        settled_token=pause.token,
+        settled_payload=settled.payload,
+        settled_at=settled.resumed_at,
+    )
+
+
+def _check_settled(control: ControlEvent, settled: str) -> None:
+    """Refuse an answer to the pause that an earlier control of the same batch has settled."""
+    token = (control.payload or {}).get("token") or settled
+    if settled and control.type in RESUMES and token == settled:
+        raise AlreadyResumedError(settled)
+
+
+async def _answered_late(
+    services: AgentServices, who: Quadruple, control: ControlEvent, token: str, pause: OpenPause | None
+) -> Steered:
+    """An answer to a pause on which the run does not wait: a second one, or one that took effect before a process died.
+
+    Where answers are bound, one that names a token settles that pause or none: a second click is no new answer.
+
+    Raises:
+        AlreadyResumedError: that pause was settled otherwise, or by somebody else.
+        NoOutstandingPauseError, PauseNotFoundError: it names no pause of this run that was settled.
+    """
+    known: Pause | None = None
+    if token:
+        with suppress(PauseNotFoundError, PauseScopeMismatchError):
+            known = await services.pauses.status(token, who=who)
+    if known is not None and known.identity == who and not known.is_paused:
+        if _has_settled(control, known):
+            return Steered(control=control)
+        raise AlreadyResumedError.of(known)
+    if pause is None:
+        raise NoOutstandingPauseError(f"run {who.run_id} is not paused; there is nothing to {control.type.lower()}")
+    raise PauseNotFoundError(token)
+
+
+def _has_settled(control: ControlEvent, settled: Pause) -> bool:
+    """Whether this very control settled the pause, in a process that died before it could be told so."""
+    if settled.answering:
+        is_its_own = settled.answering == control.event_id
+    else:  # one that names no pause answers the one that was open, for the run's own user
+        is_its_own = not answered_pause(control) and settled.settled_by == control.identity.user_id
+    return is_its_own and settled.decision == RESUMES[control.type]
+
+
+async def _prioritize(services: AgentServices, who: Quadruple, control: ControlEvent, task_id: str) -> None:
+    priority = (control.payload or {}).get("priority")
+    if isinstance(priority, bool) or not isinstance(priority, (int, float)) or priority != int(priority):
+        raise PayloadInvalidError("PRIORITIZE needs a whole number in payload.priority", bound="priority")
+    if services.tasks is None:
+        raise RunLoopMisconfiguredError("PRIORITIZE needs a task registry, and this run loop has none")
+    if not task_id:
+        raise PayloadInvalidError("PRIORITIZE: this run has no task to prioritise", bound="task_id")
+    await services.tasks.prioritize(task_id, int(priority), who=who)
+
+
+def _gate_of(services: AgentServices, who: Quadruple, control: ControlEvent) -> ApprovalGate | None:
+    """The gate at which a call of this very run waits for the token that the control names."""
+    if control.type not in {ControlType.APPROVE, ControlType.REJECT}:
+        return None
+    token = (control.payload or {}).get("token")
+    if not isinstance(token, str) or not token:
+        return None
+    return next((gate for gate in services.gates.all if gate.owner(token) == who), None)
+
+
+async def hand_over(
+    services: AgentServices, who: Quadruple, control: ControlEvent, settle: Callable[[], Awaitable[None]]
+) -> None:
+    """Apply a control in mid step: `settle` does it, a database that refuses is asked again, and it is told of."""
+    with bound(who):  # the run does it, whoever sent the control
+        await _handed_over(services, who, control, settle)
+
+
+async def _handed_over(
+    services: AgentServices, who: Quadruple, control: ControlEvent, settle: Callable[[], Awaitable[None]]
+) -> None:
+    _emit(services, who, EventType.CONTROL_RECEIVED, control, "received")
+    try:
+        while True:
+            try:
+                await _settle(services, who, control, settle)
+                break
+            except DatabaseError as error:
+                services.logger.warning(
+                    "run %s: %s is handed over again: %s", who.run_id, control.type, error_reason(error)
+                )
+                await sleep(services.clock, _HICCUP_S)
+    except Exception as error:  # noqa: BLE001 - recorded and announced as a failed control
+        await _came_to_nothing(services, who, control)
+        _record(services, who, control, error)
+        services.logger.warning(
+            "run %s: %s could not be handed over: %s", who.run_id, control.type, error_reason(error)
+        )
+        return
+    _record(services, who, control, None)
+
+
+async def _settle(
+    services: AgentServices, who: Quadruple, control: ControlEvent, settle: Callable[[], Awaitable[None]]
+) -> None:
+    """Give an answer to its call. One that took effect before a process died is no failure when it comes once more:
+    the call may have found it on its pause already."""
+    try:
+        await settle()
+    except (ApprovalNotFoundError, AlreadyResumedError):
+        token = answered_pause(control)
+        with suppress(PauseNotFoundError, PauseScopeMismatchError):
+            if token and _has_settled(control, await services.pauses.status(token, who=who)):
+                return
+        raise
+
+
+async def _came_to_nothing(services: AgentServices, who: Quadruple, control: ControlEvent) -> None:
+    """Let another answer be sent in place of one that failed, before anybody hears of that."""
+    token = answered_pause(control) if services.binds_answers else ""
+    while token:
+        try:
+            await services.pauses.drop_answer(token, control.event_id)
+            break
+        except DatabaseError as error:
+            services.logger.warning("run %s: %s is taken back again: %s", who.run_id, control.type, error_reason(error))
+            await sleep(services.clock, _HICCUP_S)
+
+
+async def _resolve(gate: ApprovalGate, control: ControlEvent) -> None:
+    payload = control.payload or {}
+    edited = payload.get("args")
+    if edited is not None and not isinstance(edited, dict):
+        given = type(edited).__name__
+        raise PayloadInvalidError(
+            f"{control.type}: payload.args is a JSON object of arguments or left out; {given} was sent", bound="args"
+        )
+    decision = ApprovalDecision.APPROVE if control.type is ControlType.APPROVE else ApprovalDecision.REJECT
+    await gate.resolve_approval(
+        payload["token"],
+        decision,
+        str(payload.get("reason", "")),
+        args=None if edited is None else codec.encode(edited, "args"),
+        who=control.identity,
+        scopes=_GATE_SCOPES,
+    )
+
+
+def _record(services: AgentServices, who: Quadruple, control: ControlEvent, error: Exception | None) -> None:
+    services.history.record(who, AppliedControl(control.type, who.run_id, services.stamp.now(), error))
+    if error is None:
+        _emit(services, who, EventType.CONTROL_APPLIED, control, "applied")
+    else:
+        _emit(services, who, EventType.CONTROL_APPLIED, control, "failed", failure_code(error))
+
+
+def _emit(
+    services: AgentServices, who: Quadruple, type: EventType, control: ControlEvent, outcome: str, err: str = ""
+) -> None:
+    services.emit(type, who, ControlLifecyclePayload(type=str(control.type), outcome=outcome, err=err))

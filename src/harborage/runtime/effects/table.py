@@ -1,0 +1,406 @@
+"""Every effect an agent's run can name, as one table: plan, steer, pause, approve, call tools, spawn and await tasks.
+
+One `AgentEffects` serves all runs of a process; each is admitted with its live side while it is executed here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Coroutine
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from harborage.concurrency import detachable
+from harborage.errors import HarborageError, error_reason
+from harborage.planner import (
+    INVALID_ARGS_CODE,
+    AwaitTask,
+    CallParallel,
+    CallTool,
+    ParallelBranchInvalidArgsError,
+    RequestPause,
+    RunContext,
+    SpawnTask,
+    Trajectory,
+    decision_kind,
+)
+from harborage.runtime.durable.steps import Doubt, Effect, EffectTable, StepCall, Waiting
+from harborage.runtime.effects.approval.errors import ApprovalCancelledError
+from harborage.runtime.effects.approval.model import ApprovalRequest
+from harborage.runtime.effects.background import follow_spawned
+from harborage.runtime.effects.completion import (
+    TASK_ERROR_FETCH,
+    announce_failure,
+    begin,
+    failure_of,
+    withdraw,
+    withdraw_unanswered,
+)
+from harborage.runtime.effects.executor import (
+    CatalogToolExecutor,
+    ParallelDispatchError,
+    ToolInvokeError,
+    catalog_executor,
+)
+from harborage.runtime.effects.gates import NO_GATE
+from harborage.runtime.effects.hard_cancel import HardCancel
+from harborage.runtime.effects.interrupted import Doubts
+from harborage.runtime.effects.ledger import call_keys, metered
+from harborage.runtime.effects.planning import plan, recall
+from harborage.runtime.effects.providing import context_effects
+from harborage.runtime.effects.run_resources import withheld
+from harborage.runtime.effects.steering import bridge, open_pause, steer
+from harborage.runtime.effects.task_effects import TaskEffects
+from harborage.runtime.loop.controls import ControlEvent, ControlType
+from harborage.runtime.loop.dispatch import Approval, Dispatched, not_done
+from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome, failed, stray
+from harborage.runtime.loop.payload import validate_payload
+from harborage.runtime.loop.state import OpenPause, Planned, Steered, SteerRequest
+from harborage.state.errors import DatabaseError
+from harborage.tasks import TaskFailure
+from harborage.tools import OnUnknown, ToolInvalidArgsError
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
+    from harborage.runtime.durable.mailbox import Bridge
+    from harborage.runtime.effects.run_resources import LiveRun
+    from harborage.runtime.effects.services import AgentServices
+    from harborage.runtime.loop.run_spec import ToolExecutor
+
+
+class AgentEffects:
+    """The effects of agents' runs over shared services."""
+
+    def __init__(self, services: AgentServices) -> None:
+        self._services = services
+        self._live: dict[str, LiveRun] = {}
+        self._doubts = Doubts(services)
+
+    def admit(self, live: LiveRun) -> None:
+        """Let effects find the live side of a run."""
+        self._live[live.base.quadruple.run_id] = live
+
+    def dismiss(self, run_id: str) -> None:
+        """Forget a run that is no longer carried here."""
+        self._live.pop(run_id, None)
+
+    def find(self, run_id: str) -> LiveRun | None:
+        """The live side of a run, if it is admitted."""
+        return self._live.get(run_id)
+
+    def live(self, run_id: str) -> LiveRun:
+        """The live side of a run that is admitted."""
+        return self._live[run_id]
+
+    def give_up(self, who: Quadruple, error: Exception) -> None:
+        """Say of a run that could not be given what it works with that its task failed."""
+        begin(self._services, who)
+        announce_failure(self._services, who, TaskFailure(TASK_ERROR_FETCH, error_reason(error)))
+
+    def failure_of(self, error: Exception) -> TaskFailure:
+        """How the task of a run fails that ends with this error."""
+        return failure_of(self._services, error)
+
+    def connect(self, live: LiveRun) -> None:
+        """Let approvals reach the gates, and a hard cancel its hook, while a step of the run is in flight."""
+        live.mailbox.connect(self.bridge(live.base.quadruple), lambda: self._fire(live))
+
+    def _fire(self, live: LiveRun) -> None:
+        if (hook := self._hard_cancel(live)) is not None:
+            hook.fire()
+
+    def _hard_cancel(self, live: LiveRun) -> HardCancel | None:
+        hook = self._services.hard_cancel_hook
+        if hook is not None and live.hard_cancel is None:
+            live.hard_cancel = HardCancel(hook, live.base.quadruple.run_id, live.crew, self._services.clock)
+        return live.hard_cancel
+
+    def bridge(self, who: Quadruple) -> Bridge:
+        """How approvals that arrive in mid step reach the gates, for the run `who`."""
+
+        def hand_over(control: ControlEvent) -> Coroutine[Any, Any, None] | None:
+            return bridge(self._services, who, control) or self._doubts.answer(who, control)
+
+        return hand_over
+
+    def table(self) -> EffectTable:
+        """All effects by the names that the loop and the dispatch use."""
+        return EffectTable(
+            {
+                "plan": Effect(
+                    run=self._plan,
+                    result=Planned,
+                    recalled=self._planned_before,
+                    is_interruptible=True,
+                    only_thinks=True,
+                    may_be_put_off=True,
+                ),
+                "steer": Effect(run=self._steer, result=list[Steered]),
+                "pause.request": Effect(run=self._request_pause, result=OpenPause, is_intended=True),
+                "pause.abandon": Effect(run=self._abandon_pause),
+                "dispatch": Effect(
+                    run=self._dispatch,
+                    stray=lambda call: not_done(stray(call.name)),
+                    result=Dispatched,
+                    after=self._dispatched,
+                    is_interruptible=True,
+                    yields_to_cancel=_only_waits,
+                    acts=True,
+                ),
+                "parallel.check": Effect(run=self._check),
+                "approve.": Effect(
+                    run=self._approve,
+                    result=Approval,
+                    cut=self._unanswered,
+                    is_intended=True,
+                    is_interruptible=True,
+                    yields_to_cancel=True,
+                    waits_for=self._answer_due,
+                ),
+                "tool.": Effect(
+                    run=self._tool,
+                    result=ToolOutcome,
+                    is_intended=True,
+                    in_doubt=self._in_doubt,
+                    unknown=self._unknown,
+                    stray=lambda call: stray(call.name),
+                    clear_up=self._clear_up,
+                    after=self._called,
+                    is_kept_soon=True,
+                    may_repeat=self._may_repeat,
+                    cut=self._undecided,
+                    is_interruptible=True,
+                    yields_to_cancel=self._is_between_attempts,
+                    acts=True,
+                    waits_for=self._doubts.due,
+                ),
+                **context_effects(self._services, self._live),
+                **TaskEffects(self._services, self._live, self._executor).table(),
+            }
+        )
+
+    def _plan(self, call: StepCall) -> Awaitable[Planned]:
+        live = self._live[call.run_id]
+        if not self._services.is_recorded and live.mailbox.is_expecting:
+            return self._plan_in_turn(live, call)
+        return plan(self._services, live, call)
+
+    async def _plan_in_turn(self, live: LiveRun, call: StepCall) -> Planned:
+        """Let others run first: a run whose steps never suspend must learn of children that have ended, too."""
+        await live.mailbox.let_arrive()
+        return await plan(self._services, live, call)
+
+    def _planned_before(self, call: StepCall, planned: Planned) -> None:
+        """A run that is carried on goes on recording where it left off: what is on record is not recorded again."""
+        recall(self._live[call.run_id], planned)
+
+    async def _steer(self, call: StepCall) -> list[Steered]:
+        live = self._live[call.run_id]
+        request: SteerRequest = call.payload
+        who, deadline = live.base.quadruple, live.base.budget.deadline
+        hook = self._hard_cancel(live)
+        outcomes = await steer(self._services, who, request, key=call.key, hard_cancel=hook, deadline=deadline)
+        if any(control.type is ControlType.CANCEL for control in request.controls):
+            await self._take_back_questions(live)
+        return outcomes
+
+    async def _take_back_questions(self, live: LiveRun) -> None:
+        """Settle what a cancelled run had asked, before its planner is called once more: nobody is to answer it."""
+        try:
+            await withdraw_unanswered(self._services, live)
+        except DatabaseError as error:
+            self._services.logger.warning("run %s: %s", live.base.quadruple.run_id, error)  # its end tries again
+
+    async def _request_pause(self, call: StepCall) -> OpenPause:
+        request: RequestPause = call.payload
+        validate_payload(request.payload)
+        live = self._live[call.run_id]
+        trajectory = live.base.trajectory if live.context is None else live.context.trajectory
+        # The record needs the live handles that must be there again on resume, not the run's whole history.
+        handles = None if trajectory is None else Trajectory(tool_context=trajectory.tool_context)
+        who, deadline = live.base.quadruple, live.base.budget.deadline
+        return await open_pause(
+            self._services, who, request.reason, request.payload, key=call.key, handles=handles, deadline=deadline
+        )
+
+    async def _abandon_pause(self, call: StepCall) -> None:
+        pause: OpenPause = call.payload
+        await withdraw(self._services, self._who(call), pause.token)
+
+    async def _dispatch(self, call: StepCall) -> Dispatched:
+        live = self._live[call.run_id]
+        executor: ToolExecutor | None = live.tool_executor
+        if executor is None or live.context is None:
+            return Dispatched(None, None, False)
+        try:
+            async with metered(live.ledger, call_keys(call.key, call.payload)) as reached:
+                if reached is not None:
+                    return not_done(failed(reached.text, OutcomeStatus.REJECTED))
+                with self._granted(live, call.payload):
+                    observation, for_planner = await self._by_executor(executor, live.context, call.payload)
+        except Exception as error:  # noqa: BLE001 - what any executor raises becomes the observation
+            if isinstance(error, ParallelDispatchError) and error.observation is not None:
+                return Dispatched(error.observation, error.for_planner, False)
+            is_refused = isinstance(error, ToolInvokeError) and isinstance(error.__cause__, ToolInvalidArgsError)
+            return not_done(failed(error_reason(error), code=INVALID_ARGS_CODE if is_refused else ""))
+        if isinstance(call.payload, SpawnTask) and not call.payload.spec.retain_turn:
+            await follow_spawned(self._services, live, observation)
+        return Dispatched(observation, for_planner)
+
+    async def _by_executor(self, executor: ToolExecutor, context: RunContext, decision: Any) -> tuple[Any, Any]:
+        """What an embedder's executor gives; one that ignores its cancellation does not hold up the run."""
+        crew = self._services.stragglers
+        if crew is None:
+            return await executor.execute_decision(context, decision)
+        work = partial(executor.execute_decision, context, decision)
+        return await detachable(work, clock=self._services.clock, crew=crew, name=decision_kind(decision))
+
+    def _granted(self, live: LiveRun, decision: Any) -> ExitStack:
+        """An executor that asks the gates itself is not asked about what was approved before it saw the decision."""
+        calls = decision.branches if isinstance(decision, CallParallel) else (decision,)
+        grants = ExitStack()
+        for call in calls:
+            gate = self._services.gates.find(call.tool) if isinstance(call, CallTool) else None
+            if gate is not None:
+                who = live.base.quadruple
+                grants.enter_context(gate.granted(ApprovalRequest(tool=call.tool, args=call.args, identity=who)))
+        return grants
+
+    async def _dispatched(self, call: StepCall, result: Dispatched) -> None:
+        hook = self._live[call.run_id].on_dispatched
+        if hook is not None and result.is_done:
+            await self._services.leavable(hook(), "on_tool_dispatched", self._who(call))
+
+    async def _check(self, call: StepCall) -> str:
+        try:
+            self._executor(call.run_id).check(call.payload.branches, self._live[call.run_id].base.catalog)
+        except ParallelBranchInvalidArgsError as error:
+            return str(error)
+        return ""
+
+    async def _approve(self, call: StepCall) -> Approval:
+        wanted: CallTool = call.payload
+        live, gate = self._live[call.run_id], self._services.gates.find(wanted.tool)
+        refusal = withheld(live, wanted.tool) or (NO_GATE.format(wanted.tool) if gate is None else "")
+        if gate is None or refusal:
+            return Approval(refusal=refusal)
+        if objection := self._objection(live, wanted.tool, wanted.args):
+            # Nobody is asked about a call that could not be made.
+            executor = self._catalog_executor(live)
+            is_args = executor is not None and executor.refuses_args(wanted, live.base.catalog)
+            return Approval(refusal=objection, code=INVALID_ARGS_CODE if is_args else "")
+        tool = self._tool_of(live, wanted.tool)
+        request = ApprovalRequest(
+            tool=wanted.tool,
+            args=wanted.args,
+            identity=self._who(call),
+            tags=() if tool is None else tool.tags,
+            side_effects=None if tool is None else tool.side_effects,
+            key=live.key(call),
+            args_schema=None if tool is None else tool.args_schema,
+            deadline=live.base.budget.deadline,
+        )
+        try:
+            check = partial(self._objection, live, wanted.tool)
+            args = await gate.run_guarded(request, on_waiting=live.mailbox.offer, objection=check)
+            await live.mailbox.handed_over()  # the record that says the answer was heeded says that it was taken, too
+            return Approval(args=args)
+        except asyncio.CancelledError as cancelled:
+            if isinstance(cancelled.__cause__, ApprovalCancelledError):
+                live.unanswered.append(cancelled.__cause__.token)
+            else:
+                live.was_cut_at_gate = True  # it may be asked all the same: the store was at it
+            raise
+        except HarborageError as error:
+            self._services.reraise_refusal(error)  # nobody has refused the call: it asks again once the database serves
+            await live.mailbox.handed_over()
+            return Approval(refusal=error_reason(error))
+
+    def _objection(self, live: LiveRun, tool: str, args: bytes) -> str:
+        """Why a call could not be made whoever allowed it; empty when it could, or when only its executor knows."""
+        executor = self._catalog_executor(live)
+        if executor is not None:
+            return executor.objection(CallTool(tool, args), live.base.catalog)
+        return "" if live.tool_executor is not None else "this run has no tool executor, so no tool can be called"
+
+    def _tool_of(self, live: LiveRun, name: str) -> Any:
+        if live.base.catalog is not None:
+            return live.base.catalog.resolve(name)
+        executor = self._catalog_executor(live)
+        return None if executor is None else executor.tool(name)
+
+    def _unanswered(self, call: StepCall) -> None:
+        """An earlier process may have asked already: whoever was to answer is told when the run ends."""
+        self._live[call.run_id].was_cut_at_gate = True
+
+    def _answer_due(self, call: StepCall) -> Waiting | None:
+        """A call at its gate waits as long as its pause may stay open; before it is there, it does not only wait."""
+        gate = self._services.gates.find(call.payload.tool)
+        pause = None if gate is None else gate.idle(self._live[call.run_id].key(call))
+        return None if pause is None else Waiting(pause.deadline)
+
+    async def _tool(self, call: StepCall) -> ToolOutcome:
+        live = self._live[call.run_id]
+        if refusal := withheld(live, call.payload.tool) or self._services.gates.refusal(call.payload.tool, live.gated):
+            return failed(refusal, OutcomeStatus.REJECTED)
+        if live.ledger is None:
+            return await self._called_with(live, call)
+        async with metered(live.ledger, (call.key,)) as reached:
+            if reached is not None:
+                return failed(reached.text, OutcomeStatus.REJECTED)
+            return await self._called_with(live, call)
+
+    def _called_with(self, live: LiveRun, call: StepCall) -> Awaitable[ToolOutcome]:
+        return self._executor(call.run_id).call(
+            live.base.quadruple,
+            call.payload,
+            live.base.catalog,
+            key=live.key(call),
+            is_recorded=self._services.is_recorded,
+            tool_context=live.base.tool_context,
+            between=partial(live.retrying, call),
+        )
+
+    def _is_between_attempts(self, call: StepCall) -> bool:
+        return (live := self._live.get(call.run_id)) is not None and call.position in live.between_attempts
+
+    async def _called(self, call: StepCall, outcome: ToolOutcome) -> None:
+        if outcome.status is OutcomeStatus.DONE:
+            self._live[call.run_id].mailbox.tool_calls += 1
+
+    def _in_doubt(self, call: StepCall) -> Doubt:
+        return self._doubts.verdict(self._executor(call.run_id), self._who(call), call)
+
+    def _may_repeat(self, call: StepCall) -> bool:
+        return self._executor(call.run_id).in_doubt(call.payload) is Doubt.REPEAT
+
+    def _unknown(self, call: StepCall) -> ToolOutcome:
+        return self._doubts.report(self._executor(call.run_id), self._who(call), call)
+
+    def _clear_up(self, call: StepCall) -> Awaitable[ToolOutcome | Doubt]:
+        return self._doubts.clear_up(self._executor(call.run_id), self._live[call.run_id], call)
+
+    def _undecided(self, call: StepCall) -> None:
+        """An earlier process may have asked a person what became of the call: who was to answer is told."""
+        # By the name of the step: a call that is only known from the record comes with what was recorded of it.
+        tool = self._executor(call.run_id).tool(call.name.removeprefix("tool."))
+        if tool is not None and tool.on_unknown is OnUnknown.PAUSE:
+            self._live[call.run_id].was_cut_at_gate = True
+
+    def _who(self, call: StepCall) -> Quadruple:
+        return self._live[call.run_id].base.quadruple
+
+    def _catalog_executor(self, live: LiveRun) -> CatalogToolExecutor | None:
+        return self._services.executor if self._services.executor is not None else catalog_executor(live.tool_executor)
+
+    def _executor(self, run_id: str) -> CatalogToolExecutor:
+        executor = self._catalog_executor(self._live[run_id])
+        if executor is None:
+            raise HarborageError("this run loop has no catalog executor; give the run a tool_executor")
+        return executor
+
+
+def _only_waits(call: StepCall) -> bool:
+    """Whether a decision that an executor of one's own carries out does nothing but wait for a task."""
+    return isinstance(call.payload, AwaitTask)

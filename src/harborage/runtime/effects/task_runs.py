@@ -1,0 +1,68 @@
+"""The runs of tasks: how one is started with its task, how a cancel reaches it, and how many may be under way."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from harborage import codec
+from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope, TaskCancelled
+from harborage.store import SendControl
+from harborage.tasks import TaskLimitError
+
+if TYPE_CHECKING:
+    from harborage.clock import Clock
+    from harborage.identity import Quadruple
+    from harborage.store import RunRow
+    from harborage.tasks.changes import Launch
+
+
+class TaskRuns:
+    """The runs of the tasks of one store; `launch` starts one. Without it they can be cancelled, and a task that is
+    spawned has none."""
+
+    def __init__(self, clock: Clock, launch: Launch | None = None) -> None:
+        self._clock = clock
+        self.launch = launch
+
+    def cancellation(self, row: RunRow, reason: str, *, is_cascaded: bool) -> SendControl:
+        """The hard CANCEL that ends a run with its task, the call in flight included; sending it again does nothing."""
+        who = row.quadruple
+        cancelled = TaskCancelled(reason, is_cascaded, not row.is_cascading).payload()
+        event_id = f"task-cancelled/{row.run_id}"
+        now = self._clock.now()
+        control = ControlEvent(ControlType.CANCEL, who, Scope.ADMIN, who.tenant_id, cancelled, event_id, now)
+        return SendControl(
+            run_id=row.run_id, event_id=event_id, type=str(ControlType.CANCEL), data=codec.encode(control)
+        )
+
+
+CountRuns = Callable[[str, int], Awaitable[int]]
+"""How many runs of this tenant have not ended; counted up to the second argument."""
+
+
+class Admission:
+    """Admits spawned runs while fewer than `most` of their tenant's runs, started or spawned, have not ended.
+
+    Runs are counted anew when this process has admitted so many that there may be no room. Of several processes over
+    one storage each counts for itself in between, so together they may admit up to `most` each.
+    """
+
+    def __init__(self, count: CountRuns, most: int) -> None:
+        self._count = count
+        self._most = most
+        self._at_most: dict[str, int] = {}
+
+    async def admit(self, who: Quadruple) -> None:
+        """Accept one more run beside those of the tenant of `who`.
+
+        Raises:
+            TaskLimitError: there are as many as there may be.
+        """
+        tenant = who.tenant_id
+        if self._at_most.get(tenant, self._most) >= self._most:
+            self._at_most[tenant] = await self._count(tenant, self._most)
+        if self._at_most[tenant] >= self._most:
+            del self._at_most[tenant]
+            raise TaskLimitError("max_running", self._most, f"tenant {tenant!r}, of runs that have not ended,")
+        self._at_most[tenant] += 1

@@ -1,1 +1,0 @@
-"""Hosts of runs: each carries the same loop, and the same suite judges them all."""

@@ -1,0 +1,209 @@
+"""A decision carried out over the durable seam: tools as steps, branches side by side, children by spawn and join.
+
+Pure above `io`. A call that cannot be made, fails or is cut short becomes an observation that the planner can answer;
+the run goes on. Only cancellation of the run itself passes through, and a pause that puts a wait off. Every path
+asks the approval gates first: a run over a catalog, and one whose decisions an executor of its own carries out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, assert_never
+
+import msgspec
+
+from harborage.planner import AwaitTask, CallParallel, CallTool, FailureRecord, JoinKind, JoinSpec, SpawnTask
+from harborage.runtime.loop.arrivals import Interrupt, StepInterruptedError, WaitPutOffError
+from harborage.runtime.loop.joins import Done, Failed
+from harborage.runtime.loop.outcome import (
+    OutcomeStatus,
+    ToolCallFailedError,
+    ToolOutcome,
+    failed,
+    join_of,
+    joined,
+    kept_or_raised,
+)
+
+if TYPE_CHECKING:
+    from harborage.runtime.loop.apply import Observed
+    from harborage.runtime.loop.seam import Durable
+    from harborage.runtime.loop.state import RunState
+
+Acting = CallTool | CallParallel | SpawnTask | AwaitTask
+"""The decisions that are carried out; `Finish` and `RequestPause` are the loop's own."""
+
+
+class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The answer to a gated call: the arguments it may be made with, or why it may not, with the code of a failure."""
+
+    args: bytes = b""
+    refusal: str = ""
+    code: str = ""
+
+
+class Dispatched(msgspec.Struct, frozen=True, array_like=True):
+    """What came of a decision that a run's own executor carried out; unpacks to what is observed of it."""
+
+    observation: Any
+    for_planner: Any
+    is_done: bool = True
+    failure: FailureRecord | None = None
+    error: str = ""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.observation, self.for_planner, self.failure, self.error))
+
+
+def not_done(outcome: ToolOutcome) -> Dispatched:
+    """The outcome of a decision that came to nothing."""
+    observation, seen, failure, error = outcome.observed
+    return Dispatched(observation, seen, False, failure, error)
+
+
+async def dispatch(decision: Acting, run: RunState, io: Durable) -> Observed:
+    """Carry `decision` out; returns the observation as it was and as the planner sees it."""
+    return (await carry_out(decision, run, io)).observed
+
+
+def carry_out(decision: Acting, run: RunState, io: Durable) -> Awaitable[ToolOutcome]:
+    """The outcome of `decision`, whichever of the four kinds it is."""
+    match decision:
+        case CallTool():
+            return call_tool(decision, run, io)
+        case CallParallel():
+            return _call_parallel(decision, run, io)
+        case SpawnTask():
+            return _spawn(decision, run, io)
+        case AwaitTask():
+            return _join(decision.task_id, io)
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+async def dispatch_by_executor(decision: Any, run: RunState, io: Durable) -> Observed:
+    """Carry `decision` out as one step through the run's own tool executor, once its gated calls are approved.
+
+    The executor sees a call only with the arguments it was approved with. A parallel call is made when every gated
+    branch is approved, and else not at all: what its other branches would mean is known to the executor alone.
+    """
+    allowed = await _allowed(decision, run, io)
+    if isinstance(allowed, ToolOutcome):
+        return allowed.observed
+    try:
+        observed: Observed = await io.step("dispatch", allowed)
+    except StepInterruptedError as cut:
+        return failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED).observed
+    return observed
+
+
+async def call_tool(call: CallTool, run: RunState, io: Durable) -> ToolOutcome:
+    """Make one call, after the approval it may need."""
+    try:
+        if call.tool in run.gated_tools:
+            allowed = await _approved(call, io)
+            if isinstance(allowed, ToolOutcome):
+                return allowed
+            call = allowed
+        outcome: ToolOutcome = await io.step(f"tool.{call.tool}", call)
+    except StepInterruptedError as cut:
+        return failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
+    return outcome
+
+
+async def _approved(call: CallTool, io: Durable) -> CallTool | ToolOutcome:
+    """The call as it was approved, or the outcome of one that was refused."""
+    approval: Approval = await io.step(f"approve.{call.tool}", call)
+    if approval.refusal:
+        return failed(approval.refusal, OutcomeStatus.REJECTED, code=approval.code)
+    return CallTool(call.tool, approval.args, call.call_id)
+
+
+async def _allowed(decision: Any, run: RunState, io: Durable) -> Any:
+    """The decision with its gated calls as they were approved, or the outcome of one that was refused."""
+    match decision:
+        case CallTool() if decision.tool in run.gated_tools:
+            try:
+                return await _approved(decision, io)
+            except StepInterruptedError as cut:
+                return failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
+        case CallParallel() if any(call.tool in run.gated_tools for call in decision.branches):
+            return await _allowed_branches(decision, run, io)
+        case _:
+            return decision
+
+
+async def _allowed_branches(decision: CallParallel, run: RunState, io: Durable) -> CallParallel | ToolOutcome:
+    """The parallel call with every gated branch as it was approved, or why it is not made."""
+    join = join_of(decision)
+    if isinstance(join, ToolOutcome):
+        return join  # nobody is asked about a call that could not be made
+    gated = [index for index, call in enumerate(decision.branches) if call.tool in run.gated_tools]
+    asked = [partial(_approved_branch, decision.branches[index]) for index in gated]
+    answers = await io.gather(asked, JoinSpec(JoinKind.ALL))
+    branches = list(decision.branches)
+    refusals: list[str] = []
+    for index, answer in zip(gated, answers, strict=True):
+        if isinstance(answer, Done):
+            branches[index] = answer.value
+        else:
+            error = answer.error if isinstance(answer, Failed) else "cancelled"
+            refusals.append(f"branch[{index}] tool={branches[index].tool}: {error}")
+    if refusals:
+        return failed(f"parallel dispatch: nothing was called: {'; '.join(refusals)}", OutcomeStatus.REJECTED)
+    return msgspec.structs.replace(decision, branches=tuple(branches))
+
+
+async def _approved_branch(call: CallTool, io: Durable) -> CallTool:
+    try:
+        answer = await _approved(call, io)
+    except StepInterruptedError as cut:
+        answer = failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
+    if isinstance(answer, ToolOutcome):
+        raise ToolCallFailedError(answer)
+    return answer
+
+
+async def _call_parallel(decision: CallParallel, run: RunState, io: Durable) -> ToolOutcome:
+    join = join_of(decision)
+    if isinstance(join, ToolOutcome):
+        return join
+    if run.is_parallel_atomic:
+        refusal: str = await io.step("parallel.check", decision)
+        if refusal:
+            return failed(f"parallel dispatch: {refusal}")
+    branches: list[Callable[[Durable], Awaitable[ToolOutcome]]] = [
+        partial(_branch, call, run) for call in decision.branches
+    ]
+    return joined(decision.branches, join, await io.gather(branches, join))
+
+
+async def _branch(call: CallTool, run: RunState, io: Durable) -> ToolOutcome:
+    return kept_or_raised(await call_tool(call, run, io))
+
+
+async def _spawn(decision: SpawnTask, run: RunState, io: Durable) -> ToolOutcome:
+    child_id = decision.idempotency_key or f"{run.who.run_id}/{run.steps}"
+    try:
+        handle = await io.spawn(child_id, decision)
+    except StepInterruptedError as cut:
+        return failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
+    if decision.spec.retain_turn and "task_id" in handle:
+        return await _join(handle["task_id"], io)
+    return _of_task(handle)
+
+
+async def _join(task_id: str, io: Durable) -> ToolOutcome:
+    try:
+        return _of_task(await io.join(task_id))
+    except StepInterruptedError as cut:
+        if cut.reason is Interrupt.PAUSE:
+            raise WaitPutOffError(task_id) from cut
+        return failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
+
+
+def _of_task(observation: Any) -> ToolOutcome:
+    """The outcome of a spawn or an await; one that could not be done says why, and names no task."""
+    is_refused = isinstance(observation, dict) and "error" in observation and "task_id" not in observation
+    return ToolOutcome(OutcomeStatus.FAILED if is_refused else OutcomeStatus.DONE, observation)

@@ -1,0 +1,109 @@
+"""The run loop: read this first.
+
+    request → run loop → planner → decision → dispatch → observation → trajectory → event
+
+One turn: apply the controls, check whether the run may step, ask the planner for one decision, act on it, append the
+step. The loop is pure above `io`: no I/O, no clock, no randomness, so a host may run it again over recorded answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
+
+from harborage.planner import AwaitTask, Decision, Finish, RequestPause
+from harborage.runtime.loop.apply import (
+    Go,
+    Observed,
+    Stop,
+    apply_arrivals,
+    apply_controls,
+    apply_interrupt,
+    apply_plan,
+    gate,
+    park,
+    remember,
+    settle,
+    too_many_steps,
+)
+from harborage.runtime.loop.arrivals import NOTHING, Arrivals, Hold, StepInterruptedError, WaitPutOffError
+from harborage.runtime.loop.state import Cancelling, Planned, PutOff, RunState, SteerRequest
+
+if TYPE_CHECKING:
+    from harborage.runtime.loop.seam import Durable
+
+Dispatch: TypeAlias = "Callable[[Any, RunState, Durable], Awaitable[Observed]]"
+"""Executes a decision: `dispatch(decision, run, io)`; never called for `Finish` and `RequestPause`."""
+
+
+async def run_loop(run: RunState, io: Durable, dispatch: Dispatch) -> Finish:
+    """Execute one run from its present state to its finish. Pure above `io`; safe to re-enter.
+
+    Raises:
+        MaxStepsExceededError: the planner used up its steps without a finish.
+        Exception: the error of the planner, or of a control that ends the run because it could not be applied.
+    """
+    while True:
+        arrivals = await io.drain()
+        if arrivals is not NOTHING:
+            run = await steer(run, arrivals, io)
+        match gate(run):
+            case Go():
+                pass
+            case Stop(finish):
+                return await leave(run, finish, io)
+            case Hold() as hold:
+                run = settle(run, await io.wait(hold))
+                continue
+            case _ as unreachable:
+                assert_never(unreachable)
+        if run.put_off is not None:
+            run = await act(run, run.put_off.planned, run.put_off.awaits, io, dispatch)
+            continue
+        try:
+            planned = await io.step("plan", run)
+        except StepInterruptedError as cut:
+            run = apply_interrupt(run, cut.reason)
+            continue
+        run = apply_plan(run, planned)
+        decision: Decision = planned.decision
+        match decision:
+            case Finish():
+                return decision
+            case RequestPause() if run.cancelling is Cancelling.TOLD:
+                continue  # the planner is not called any more; the gate ends the run
+            case _ if run.steps > run.max_steps:
+                raise too_many_steps(run)
+            case RequestPause():
+                run = park(run, await io.step("pause.request", decision))
+            case _:
+                run = await act(run, planned, decision, io, dispatch)
+
+
+async def act(run: RunState, planned: Planned, decision: Decision, io: Durable, dispatch: Dispatch) -> RunState:
+    """Execute a decision and append the step; a wait that a pause puts off is begun again after it."""
+    run.put_off = None
+    try:
+        observed = await dispatch(decision, run, io)
+    except WaitPutOffError as wait:
+        run.put_off = PutOff(planned, AwaitTask(wait.target))
+        return run
+    return remember(run, planned, observed)
+
+
+async def steer(run: RunState, arrivals: Arrivals, io: Durable) -> RunState:
+    """Apply what arrived. Applying controls is one recorded step; folding their outcomes is pure."""
+    run = apply_arrivals(run, arrivals)
+    if not arrivals.controls:
+        return run
+    request = SteerRequest(
+        controls=arrivals.controls, task_id=run.task_id, pause=run.pause, awaits_provider=run.awaits_provider
+    )
+    return apply_controls(run, await io.step("steer", request))
+
+
+async def leave(run: RunState, finish: Finish, io: Durable) -> Finish:
+    """End a run that its steering stopped; an open pause of it is settled, so that no one answers it later."""
+    if run.pause is not None:
+        await io.step("pause.abandon", run.pause)
+    return finish

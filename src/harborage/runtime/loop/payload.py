@@ -1,0 +1,87 @@
+"""How large and how deep a control's payload may be, and the check of it.
+
+Pure. A payload that breaks a bound is refused whole: nothing here truncates, converts or changes it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harborage import codec
+from harborage.runtime.loop.errors import PayloadInvalidError, UnsupportedPayloadValueError
+
+MAX_PAYLOAD_DEPTH = 6
+"""Levels of dicts and lists; the payload itself is the first."""
+MAX_PAYLOAD_KEYS = 64
+"""Keys of one dict."""
+MAX_PAYLOAD_LIST_ITEMS = 50
+"""Items of one list."""
+MAX_PAYLOAD_STRING_LEN = 4096
+"""Code points of one string value; keys are bounded by the total alone."""
+MAX_PAYLOAD_TOTAL_BYTES = 16 * 1024
+"""Bytes of the payload's canonical JSON."""
+
+
+def validate_payload(payload: dict[str, Any] | None) -> None:
+    """Accept a payload within its bounds; None and the empty payload are within them.
+
+    The total is checked first, then the values in document order.
+
+    Raises:
+        PayloadInvalidError: a bound is broken; the message names it.
+        UnsupportedPayloadValueError: something inside is not None, bool, int, float, str, list, or dict keyed by str.
+    """
+    if payload is None:
+        return
+    _bound("total", "bytes of canonical JSON", _total(payload), MAX_PAYLOAD_TOTAL_BYTES)
+    if not isinstance(payload, dict):
+        raise _unsupported(payload)
+    _check(payload, 1)
+
+
+def _total(payload: dict[str, Any]) -> int:
+    try:
+        return codec.canonical_size(payload, "payload")
+    except codec.UnserializableError as error:
+        if not isinstance(error.__cause__, RecursionError):
+            raise UnsupportedPayloadValueError() from error
+        # JSON could hold it, but it is nested so far beyond the bound that measuring it takes too much stack.
+        raise PayloadInvalidError(
+            f"control payload: nested too deeply to measure, at most {MAX_PAYLOAD_DEPTH} levels are allowed",
+            bound="depth",
+            limit=MAX_PAYLOAD_DEPTH,
+        ) from error
+
+
+def _check(value: Any, depth: int) -> None:
+    """Walk `value`, whose level is `depth` if it is a container; the size check before has excluded cycles."""
+    if isinstance(value, str):
+        _bound("string", "characters in one string", len(value), MAX_PAYLOAD_STRING_LEN)
+    elif isinstance(value, dict):
+        _bound("depth", "levels of nesting", depth, MAX_PAYLOAD_DEPTH)
+        _bound("keys", "keys in one dict", len(value), MAX_PAYLOAD_KEYS)
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise _unsupported(key)
+            _check(inner, depth + 1)
+    elif isinstance(value, list):
+        _bound("depth", "levels of nesting", depth, MAX_PAYLOAD_DEPTH)
+        _bound("items", "items in one list", len(value), MAX_PAYLOAD_LIST_ITEMS)
+        for inner in value:
+            _check(inner, depth + 1)
+    elif value is not None and not isinstance(value, (bool, int, float)):
+        raise _unsupported(value)
+
+
+def _bound(name: str, unit: str, actual: int, limit: int) -> None:
+    if actual > limit:
+        raise PayloadInvalidError(
+            f"control payload: {actual} {unit}, at most {limit} are allowed", bound=name, limit=limit, actual=actual
+        )
+
+
+def _unsupported(value: Any) -> UnsupportedPayloadValueError:
+    return UnsupportedPayloadValueError(
+        f"control payload: {type(value).__name__} is not accepted; "
+        "use None, bool, int, float, str, list, and dict with string keys"
+    )

@@ -1,0 +1,145 @@
+"""What the run loop sees of its host, what it is started with, and what it concludes.
+
+The loop is written against `Durable` alone, so the same loop runs in memory, on a journal in SQLite or Postgres, and
+on a distributed engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from harborage.identity import Quadruple
+from harborage.planner import Finish, FinishReason, JoinSpec
+from harborage.runtime.loop.context import Context
+from harborage.runtime.loop.limits import Limits
+from harborage.store import Status
+
+if TYPE_CHECKING:
+    from harborage.runtime.loop.arrivals import Arrivals, Hold, Woken
+    from harborage.runtime.loop.joins import BranchOutcome
+
+T = TypeVar("T")
+
+
+class Durable(Protocol):
+    """What the loop sees of its host. Every answer is recorded: a run that is carried on gets the same ones again.
+
+    Names of steps are registered effects, payloads and results have a JSON form. Never: runs a recorded step again.
+    """
+
+    @property
+    def run_id(self) -> str:
+        """The run this seam belongs to."""
+        ...
+
+    async def step(self, name: str, payload: Any) -> Any:
+        """Run the effect `name` once and return its result.
+
+        Raises:
+            StepInterruptedError: a hard cancel or the run's deadline cut it short.
+            Exception: what the effect raised.
+        """
+        ...
+
+    async def gather(
+        self, branches: Sequence[Callable[[Durable], Awaitable[T]]], join: JoinSpec
+    ) -> list[BranchOutcome[T]]:
+        """Run branches side by side until `join` is satisfied; every branch has exactly one outcome, in order."""
+        ...
+
+    async def drain(self) -> Arrivals:
+        """What has arrived by now. Never: waits."""
+        ...
+
+    async def wait(self, hold: Hold) -> Woken:
+        """Park until there is a reason to look again; may take days and needs no process meanwhile."""
+        ...
+
+    async def spawn(self, child_id: str, spec: Any) -> Any:
+        """Start a child under an id of its own; asking twice starts one child."""
+        ...
+
+    async def join(self, child_id: str) -> Any:
+        """How the child ended, once it has."""
+        ...
+
+    async def rollover(self, carry: RunRequest) -> NoReturn:
+        """Begin a new history of the same run with `carry` in place of what it was started with. Never: returns."""
+        ...
+
+    async def patched(self, change: str) -> bool:
+        """Whether this run takes the code change of that name: True if it meets it first, False if it is older."""
+        ...
+
+
+class GatedTools(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which tools need approval, as a run records it when it starts: those of these names, or all but the exempt."""
+
+    names: frozenset[str] = frozenset()
+    is_all: bool = False
+    exempt: frozenset[str] = frozenset()
+
+    def __contains__(self, tool: object) -> bool:
+        return tool not in self.exempt if self.is_all else tool in self.names
+
+
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a run is started with. `deadline` is absolute; `token_budget` 0 switches compression off.
+
+    A rehearsal changes nothing outside itself: calls of tools that have effects, and spawned tasks, are refused. A fork
+    has its steps before `forked_at` from the run `forked_from`. `limits` are those of the run `limits_of`, which it
+    shares; they are its own where that is empty. `context` is what its caller gave it to be shown; `asks_context` says
+    that providers are asked before its first step, `writes_memory` that its session remembers it when it reached its
+    goal. A child was spawned by another run. `gated` are the tools whose calls need approval; a run of an earlier
+    version, which has none on record, takes those of whoever carries it.
+    """
+
+    who: Quadruple
+    goal: str
+    query: str = ""
+    task_id: str = ""
+    max_steps: int = 0
+    deadline: datetime | None = None
+    token_budget: int = 0
+    input_artifact_ids: tuple[str, ...] = ()
+    is_rehearsal: bool = False
+    forked_from: str = ""
+    forked_at: int = 0
+    limits: Limits | None = None
+    limits_of: str = ""
+    is_child: bool = False
+    context: Context | None = None
+    asks_context: bool = False
+    writes_memory: bool = False
+    gated: GatedTools | None = None
+
+    def within(self, parent: RunRequest | None) -> RunRequest:
+        """The same for a run that `parent` has spawned: it shares the limits of its tree."""
+        if parent is None:
+            return self
+        root = "" if parent.limits is None else parent.limits_of or parent.who.run_id
+        return msgspec.structs.replace(self, limits=parent.limits, limits_of=root)
+
+
+class Concluded(msgspec.Struct, frozen=True, kw_only=True):
+    """How a program ended its run, and the task of the run: with which status, and with what result or error."""
+
+    finish: Finish
+    status: Status
+    outcome: bytes = b""
+
+    @staticmethod
+    def of(ending: Finish | Concluded) -> Concluded:
+        """The same for a program that says nothing of a task: it is complete when the goal is reached, else failed."""
+        if isinstance(ending, Concluded):
+            return ending
+        status = Status.COMPLETE if ending.reason is FinishReason.GOAL else Status.FAILED
+        return Concluded(finish=ending, status=status)
+
+
+Program: TypeAlias = Callable[[Any, RunRequest], Awaitable[Finish | Concluded]]
+"""What a host runs: pure code over the seam, from a request to a finish. It is called with the host's `Durable`."""

@@ -1,0 +1,147 @@
+"""The state of a run at one moment, derived from its journal.
+
+The loop owns its `RunState` and is the only one to change it, through the functions of `apply` and `gate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from harborage.identity import Quadruple
+from harborage.planner import (
+    ArtifactManifestEntry,
+    AwaitTask,
+    Budget,
+    ControlSignals,
+    Decision,
+    Finish,
+    PauseReason,
+    ToolCallDeferred,
+    Trajectory,
+    TrajectorySummary,
+)
+from harborage.runtime.loop.controls import ControlEvent, TaskCancelled
+from harborage.runtime.loop.limits import Spent
+from harborage.runtime.loop.pauses import PauseDecision
+
+
+class ControlErrors(StrEnum):
+    """The effect of a control that cannot be applied: it ends the run, or is recorded as failed."""
+
+    FAIL = "fail"
+    REJECT = "reject"
+
+
+class Cancelling(StrEnum):
+    """The progress of a cancel: a soft one gives the planner one more call to finish, a hard one none."""
+
+    NO = "no"
+    ASKED = "asked"
+    TOLD = "told"
+    HARD = "hard"
+
+
+class OpenPause(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The pause a run is parked on."""
+
+    token: str
+    reason: PauseReason
+    deadline: datetime | None = None
+
+
+_NOTHING = msgspec.Raw(b"")
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of one call of the planner: its decision, and its notes.
+
+    The rest is for a replay alone. `heard` has its model calls; `manifest` the session's artifacts in its context,
+    if they differ from the step before, or `new_artifacts` those that are new in front of them; `budget` its limits in
+    the context.
+    `spent` is what its model calls took. `limit` names the limit that ended the run here: the planner did not decide.
+    """
+
+    decision: Decision
+    reasoning: str = ""
+    preamble: str = ""
+    pending: tuple[ToolCallDeferred, ...] | None = None
+    summary: TrajectorySummary | None = None
+    started_at: datetime | None = None
+    latency_ms: int = 0
+    manifest: tuple[ArtifactManifestEntry, ...] | None = None
+    new_artifacts: tuple[ArtifactManifestEntry, ...] = ()
+    heard: msgspec.Raw = _NOTHING
+    spent: Spent | None = None
+    budget: Budget | None = None
+    limit: str = ""
+
+    def manifest_after(self, known: tuple[ArtifactManifestEntry, ...]) -> tuple[ArtifactManifestEntry, ...]:
+        """Return the session's artifacts in the context of this step, given those of the step before."""
+        if self.manifest is not None:
+            return self.manifest
+        return (*self.new_artifacts, *known) if self.new_artifacts else known
+
+
+class SteerRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A batch of controls to apply, and what applying them depends on. `awaits_provider` says that the run waited for
+    its provider, so that a RESUME has had its effect by arriving."""
+
+    controls: tuple[ControlEvent, ...]
+    task_id: str = ""
+    pause: OpenPause | None = None
+    awaits_provider: bool = False
+
+
+class Steered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One control after it was applied. `error` is empty, or the short code of why it failed.
+
+    `opened` is the pause it opened; `settled` is how it settled the open one, with the payload the planner will see.
+    """
+
+    control: ControlEvent
+    error: str = ""
+    opened: OpenPause | None = None
+    settled: PauseDecision | None = None
+    settled_token: str = ""
+    settled_payload: dict[str, Any] | None = None
+    settled_at: datetime | None = None
+
+
+class PutOff(msgspec.Struct, frozen=True):
+    """A step whose wait a pause has put off: the planner's result, and the wait to begin again after the resume."""
+
+    planned: Planned
+    awaits: AwaitTask
+
+
+class RunState(msgspec.Struct, kw_only=True):
+    """One run between two steps. `steps` counts planner calls; waiting costs none. `spent` is what their model calls
+    took.
+
+    With `has_last_word` the planner is called once more when its steps are used up, and must finish then.
+    """
+
+    who: Quadruple
+    goal: str
+    trajectory: Trajectory
+    task_id: str = ""
+    max_steps: int = 64
+    has_last_word: bool = False
+    gated_tools: Container[str] = frozenset()
+    is_parallel_atomic: bool = False
+    steps: int = 0
+    spent: Spent = Spent()
+    signals: ControlSignals = msgspec.field(default_factory=ControlSignals)
+    pause: OpenPause | None = None
+    cancelling: Cancelling = Cancelling.NO
+    task_cancelled: TaskCancelled | None = None
+    is_past_deadline: bool = False
+    awaits_provider: bool = False
+    pending: tuple[ToolCallDeferred, ...] = ()
+    finish: Finish | None = None
+    put_off: PutOff | None = None
