@@ -13,12 +13,7 @@ import pytest
 
 from harborage import (
     CallTool,
-    Decision,
-    EventType,
-    Finish,
-    FinishReason,
     Identity,
-    RunContext,
     Runtime,
     SideEffect,
     tool,
@@ -31,10 +26,13 @@ from harborage.runtime.pauses import Coordinator, PauseReason, PauseRequest
 from harborage.runtime.run import Run
 from harborage.state.storage import Storage, open_storage
 from harborage.store import Commit
+from tests.kit.pauses import wait_for_approval
+from tests.kit.planners import DONE, StepPlanner
 
 pytestmark = pytest.mark.anyio
 
 WHO = Identity("t", "u", "s")
+PAYS = StepPlanner(CallTool("pay"), DONE)
 
 
 class Counted:
@@ -56,14 +54,6 @@ class Counted:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
-
-
-class Pays:
-    """Pays once, which somebody must allow."""
-
-    async def next(self, run: RunContext) -> Decision:
-        assert run.trajectory is not None
-        return Finish(FinishReason.GOAL, "done") if run.trajectory.steps else CallTool("pay")
 
 
 @tool(side_effects=SideEffect.WRITE)
@@ -88,25 +78,16 @@ def opened(request: Any, tmp_path: Path) -> Callable[[], Any]:
     return make
 
 
-async def asked(run: Run) -> str:
-    """The token of the approval that the run waits for."""
-    async with asyncio.timeout(20):
-        async for event in run.events():
-            if event.type == EventType.TOOL_APPROVAL_REQUESTED:
-                return event.payload.pause_token  # type: ignore[union-attr]
-    raise AssertionError("it asked for none")
-
-
 async def test_an_approval_where_the_run_is_carried(opened: Callable[[], Any]) -> None:
     """One commit opens the pause; three looks and two commits answer it: it is checked as its run's, as one after which
     the run can go on here, and as it is settled."""
     async with AsyncExitStack() as stack:
         storage = await stack.enter_async_context(await opened())
-        runtime = Runtime(planner=Pays(), tools=[pay], approvals={"pay": AlwaysDeny()}, storage=storage)
+        runtime = Runtime(planner=PAYS, tools=[pay], approvals={"pay": AlwaysDeny()}, storage=storage)
         rt = await stack.enter_async_context(runtime)
         storage.store.asked.clear()
         run = await rt.start("pay", who=WHO)
-        token = await asked(run)
+        token = await wait_for_approval(run)
         opening = storage.store.asked - Counter(looks=storage.store.asked["looks"])
         assert opening == Counter(opens=1)
         storage.store.asked.clear()
@@ -119,9 +100,9 @@ async def test_an_approval_where_nobody_carries_the_run(opened: Callable[[], Any
     """One look at what the token names, and one commit."""
     async with AsyncExitStack() as stack:
         storage = await stack.enter_async_context(await opened())
-        async with Runtime(planner=Pays(), tools=[pay], approvals={"pay": AlwaysDeny()}, storage=storage) as rt:
+        async with Runtime(planner=PAYS, tools=[pay], approvals={"pay": AlwaysDeny()}, storage=storage) as rt:
             run = await rt.start("pay", who=WHO)
-            token = await asked(run)
+            token = await wait_for_approval(run)
         bus = DurableEventBus(storage.store)
         stack.push_async_callback(bus.aclose)
         pauses = Coordinator(bus=bus, store=storage.store)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from harborage.events import EventType
 from harborage.identity import Identity
 from harborage.planner import (
     AwaitTask,
@@ -32,6 +31,7 @@ from harborage.runtime.pauses import AlreadyResumedError, PauseDecision
 from harborage.runtime.steering import RunCancelledError
 from harborage.testing.clock import settle
 from harborage.testing.planners import RecordingPlanner, ScriptedPlanner
+from tests.kit.pauses import wait_for_approval
 
 pytestmark = pytest.mark.anyio
 
@@ -234,10 +234,7 @@ async def test_a_run_that_waits_outside_memory_hears_of_a_cancel(tmp_path: Path,
     parts = {"tools": shop.tools, "approvals": shop.approvals, "storage": storage, "options": options}
     async with Runtime(planner=ScriptedPlanner([PAY]), agent="a", **parts) as first:
         run = await first.start("g", who=ME)
-        async with asyncio.timeout(10):
-            async for event in run.events():
-                if event.type == EventType.TOOL_APPROVAL_REQUESTED:
-                    break
+        await wait_for_approval(run)
     planner = RecordingPlanner(ScriptedPlanner([BYE]))
     async with Runtime(planner=ScriptedPlanner([]), agent="b", **parts) as sender:
         mine = await sender.run(run.id, who=ME)

@@ -8,18 +8,19 @@ import pytest
 
 from harborage import CallTool, Finish, FinishReason, Identity, RunContext, Runtime, SideEffect, tool
 from harborage.state.storage import open_storage
+from tests.kit.planners import StepPlanner
 
 pytestmark = pytest.mark.anyio
 
 WHO = Identity("t", "u", "s")
 
 
-class InOrder:
-    """Calls `first`, then `second`, and finishes with what they gave."""
+def finish(run: RunContext) -> Finish:
+    """Finish with what the tools returned."""
+    return Finish(FinishReason.GOAL, [step.observation for step in run.trajectory.steps])
 
-    async def next(self, run: RunContext):
-        seen = [step.observation for step in run.trajectory.steps]
-        return [CallTool("first"), CallTool("second"), Finish(FinishReason.GOAL, seen)][len(seen)]
+
+IN_ORDER = StepPlanner(CallTool("first"), CallTool("second"), finish)
 
 
 async def test_a_second_runtime_carries_on_from_the_record():
@@ -41,10 +42,10 @@ async def test_a_second_runtime_carries_on_from_the_record():
         return 2
 
     async with await open_storage("memory:") as storage:
-        async with Runtime(planner=InOrder(), tools=[first, second], storage=storage) as runtime:
+        async with Runtime(planner=IN_ORDER, tools=[first, second], storage=storage) as runtime:
             run_id = (await runtime.start("go", who=WHO)).id
             await is_reached.wait()
-        async with Runtime(planner=InOrder(), tools=[first, second], storage=storage) as runtime:
+        async with Runtime(planner=IN_ORDER, tools=[first, second], storage=storage) as runtime:
             run = await runtime.run(run_id, who=WHO)
             assert (await run.result()).payload == [1, 2]
     assert calls == ["first", "second", "second"]

@@ -25,7 +25,6 @@ from harborage.planner import (
     ProcessLocalHandleRegistry,
     RequestPause,
     RunContext,
-    ToolContext,
 )
 from harborage.runtime.durable.engine import RunPhase
 from harborage.runtime.durable.stored import StoredEngine
@@ -41,6 +40,7 @@ from harborage.store import Commit, SendControl
 from harborage.store.sqlite import Database
 from harborage.testing.clock import FakeClock
 from harborage.tools import SideEffect, tool
+from tests.kit.planners import HandlePlanner
 
 pytestmark = pytest.mark.anyio
 
@@ -364,20 +364,10 @@ async def test_a_damaged_record_blocks_its_run_alone(
     assert place.world.noted == ["small", "large"]
 
 
-class Holding:
-    """A planner whose run holds on to a live object while it waits."""
-
-    async def next(self, run: RunContext) -> Any:
-        run.trajectory.tool_context = ToolContext(handles=("browser",))
-        if run.trajectory.resume_hint is None:
-            return RequestPause(PauseReason.AWAIT_INPUT)
-        return Finish(FinishReason.GOAL, "went on")
-
-
 async def test_a_missing_handle_keeps_its_run_waiting(place: Place) -> None:
     """Where a live object is not there the run is not resumed, which is said; where it is, the same pause is."""
     _, storage = await place.open()
-    async with storage, place.runtime(storage, Holding()) as rt:
+    async with storage, place.runtime(storage, HandlePlanner()) as rt:
         run = await rt.start("go", who=ME)
         await place.becomes(run, RunPhase.PARKED)
         (pause,) = await run.waiting()
@@ -397,7 +387,7 @@ async def test_a_missing_handle_keeps_its_run_waiting(place: Place) -> None:
     handles = ProcessLocalHandleRegistry()
     handles.set("browser", object())
     _, storage = await place.open()
-    async with storage, place.runtime(storage, Holding(), handles=handles) as rt:
+    async with storage, place.runtime(storage, HandlePlanner(), handles=handles) as rt:
         run = await rt.run(run.id, who=ME)
         assert [one.token for one in await run.waiting()] == [pause.token]
         await run.resume()

@@ -26,6 +26,7 @@ from harborage.runtime.pauses import Coordinator
 from harborage.state.storage import Storage, open_storage
 from harborage.store import Change, Status
 from harborage.testing.clock import FakeClock
+from tests.kit.planners import StepPlanner
 from tests.kit.stored_runs import keep
 from tests.kit.tables import each_row
 
@@ -183,23 +184,10 @@ async def test_it_is_carried_on_from_anywhere(name: str) -> None:
         async with await open_storage("memory:", clock=clock) as storage:
             await golden.lay_into(storage, count)
             stage = RECORD.Stage(RECORD.SCENES[golden.scene])
-            stage.planner = Rejoining(RECORD.SCENES[golden.scene].lines)
+            stage.planner = StepPlanner(*RECORD.SCENES[golden.scene].lines)
             async with stage.runtime(storage, clock) as rt:
                 run = await rt.run(golden.run_id, who=RECORD.ME)
                 check_end(golden, await how_it_ends(run._engine, golden))
-
-
-class Rejoining:
-    """Says the line of a script that belongs to the step at which a run stands."""
-
-    def __init__(self, lines: Sequence[Any]) -> None:
-        self._lines = lines
-
-    async def next(self, run: RunContext) -> Any:
-        line = self._lines[len(run.trajectory.steps)]
-        if isinstance(line, Exception):
-            raise line
-        return line(run) if callable(line) else line
 
 
 @each_row("name", AGENTS)

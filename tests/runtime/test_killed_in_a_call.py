@@ -14,12 +14,8 @@ import pytest
 
 from harborage import (
     CallTool,
-    Decision,
     EventType,
-    Finish,
-    FinishReason,
     Identity,
-    RunContext,
     Runtime,
     SideEffect,
     tool,
@@ -30,21 +26,14 @@ from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.pauses import Coordinator, Pause
 from harborage.runtime.run import Run
 from harborage.tools import OnUnknown, ToolDescriptor, ToolPolicy
+from tests.kit.pauses import wait_for_approval
+from tests.kit.planners import DONE, StepPlanner
 
 pytestmark = pytest.mark.anyio
 
 WHO = Identity("t", "u", "s")
-
-
-class Pays:
-    """Pays once, alone or beside another call, and finishes."""
-
-    async def next(self, run: RunContext) -> Decision:
-        assert run.trajectory is not None
-        if run.trajectory.steps:
-            return Finish(FinishReason.GOAL, "done")
-        call = CallTool("pay")
-        return CallParallel((call, CallTool("pay"))) if run.goal == "both" else call
+PAY = CallTool("pay")
+PAYS = StepPlanner(lambda run: CallParallel((PAY, PAY)) if run.goal == "both" else PAY, DONE)
 
 
 def paying(calls: list[str], began: asyncio.Event, on_unknown: OnUnknown) -> ToolDescriptor:
@@ -66,15 +55,6 @@ def killed(database: Path, copy: Path) -> str:
     with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(copy)) as target:
         source.backup(target)
     return f"sqlite:{copy}"
-
-
-async def approve(run: Run) -> None:
-    """Say yes to the first call that waits."""
-    async with asyncio.timeout(20):
-        async for event in run.events():
-            if event.type == EventType.TOOL_APPROVAL_REQUESTED:
-                await run.approve(event.payload.pause_token)  # type: ignore[union-attr]
-                return
 
 
 async def controls_of(run: Run) -> list[tuple[str, str, str]]:
@@ -110,7 +90,7 @@ def opened() -> Callable[..., Runtime]:
     def make(storage: str, pay: ToolDescriptor) -> Runtime:
         options = RuntimeOptions(linger=timedelta(0))
         approvals = {"pay": AlwaysDeny()}
-        return Runtime(planner=Pays(), tools=[pay], approvals=approvals, storage=storage, options=options)
+        return Runtime(planner=PAYS, tools=[pay], approvals=approvals, storage=storage, options=options)
 
     return make
 
@@ -124,7 +104,7 @@ async def test_the_approval_of_a_call_in_which_its_process_was_killed_is_told_on
     pay = paying(calls, began, on_unknown)
     async with opened(f"sqlite:{tmp_path / 'runs.db'}", pay) as rt:
         run = await rt.start("go", who=WHO)
-        await approve(run)
+        await run.approve(await wait_for_approval(run))
         await asyncio.wait_for(began.wait(), 20)
         copy = killed(tmp_path / "runs.db", tmp_path / "copy.db")
     async with opened(copy, pay) as rt:
@@ -143,7 +123,7 @@ async def test_an_approval_that_was_used_leaves_the_inbox_with_what_it_allowed(
     pay = paying(calls, began, OnUnknown.REPORT)
     async with opened(f"sqlite:{tmp_path / 'runs.db'}", pay) as rt:
         run = await rt.start("both", who=WHO)
-        await approve(run)
+        await run.approve(await wait_for_approval(run))
         await asyncio.wait_for(began.wait(), 20)
         copy = killed(tmp_path / "runs.db", tmp_path / "copy.db")
     async with opened(copy, pay) as rt:

@@ -48,6 +48,7 @@ from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
 from harborage.testing.planners import ScriptedPlanner
 from harborage.tools import ToolPolicy
+from tests.kit.planners import BudgetPlanner
 
 pytestmark = pytest.mark.anyio
 
@@ -87,20 +88,6 @@ class Paid:
         return None
 
 
-class Watching:
-    """Looks for ever, and remembers what it was shown of its budget."""
-
-    def __init__(self, client: LLMClient | None = None) -> None:
-        self.seen: list[Budget] = []
-        self._client = client
-
-    async def next(self, run: RunContext) -> Any:
-        self.seen.append(run.budget)
-        if self._client is not None:
-            await self._client.complete(CompleteRequest())
-        return LOOK
-
-
 def limit_of(finish: Finish) -> str:
     assert finish.reason is FinishReason.CONSTRAINTS_CONFLICT, finish
     assert finish.metadata is not None
@@ -123,21 +110,21 @@ async def finish_of(rt: Runtime, limits: Limits | None = None, goal: str = "go")
 
 async def test_steps_run_out_and_the_planner_sees_how_many_are_left() -> None:
     """The run makes exactly its steps, is told how many are left, and finishes by saying which limit it met."""
-    planner = Watching()
+    planner = BudgetPlanner(LOOK)
     async with opened(planner) as rt:
         finish = await finish_of(rt, Limits(steps=3))
     assert limit_of(finish) == "steps"
     assert [one.hop_budget for one in planner.seen] == [3, 2, 1]
     assert (finish.metadata or {})["detail"] == "the run's limit of 3 steps is reached"
     assert ((finish.metadata or {})["cap"], (finish.metadata or {})["spent"]) == (3, 3)
-    async with opened(Watching()) as rt:
+    async with opened(BudgetPlanner(LOOK)) as rt:
         finish = await finish_of(rt, Limits(steps=1))
     assert (finish.metadata or {})["detail"] == "the run's limit of 1 step is reached"
 
 
 async def test_the_runtime_s_own_limits_hold_for_every_run_and_a_run_may_have_others() -> None:
     """`RuntimeOptions.limits` are the default, what `start` names takes their place."""
-    planner = Watching()
+    planner = BudgetPlanner(LOOK)
     async with opened(planner, options=RuntimeOptions(limits=Limits(steps=2))) as rt:
         assert limit_of(await finish_of(rt)) == "steps"
         assert len(planner.seen) == 2
@@ -170,7 +157,7 @@ async def test_the_model_is_told_near_the_limit_and_only_there() -> None:
 async def test_tokens_are_counted_for_a_planner_that_calls_a_client_of_its_own() -> None:
     """The account is bound to the work, so whatever client of Harborage's the planner holds draws on it."""
     model = Paid()
-    planner = Watching(count_calls(model, DEPS))
+    planner = BudgetPlanner(LOOK, count_calls(model, DEPS))
     async with opened(planner) as rt:
         finish = await finish_of(rt, Limits(tokens=30))
     assert (limit_of(finish), model.calls) == ("tokens", 3)
@@ -181,7 +168,7 @@ async def test_tool_calls_are_counted_and_the_last_one_allowed_may_be_answered()
     """With two calls allowed the third is refused and ends the run; a planner that stops in time reaches its goal."""
     async with opened(ScriptedPlanner([LOOK, LOOK, GOAL])) as rt:
         assert await finish_of(rt, Limits(calls=2)) == GOAL
-    planner = Watching()
+    planner = BudgetPlanner(LOOK)
     async with opened(planner) as rt:
         assert limit_of(await finish_of(rt, Limits(calls=2))) == "calls"
     assert len(planner.seen) == 3
@@ -212,7 +199,7 @@ async def test_a_run_lasts_as_long_as_its_limit_says() -> None:
 
 async def test_a_run_without_limits_sees_its_own_cost_and_asks_no_store() -> None:
     """What it took is shown, nothing ends it, and no ledger is kept."""
-    planner = Watching(count_calls(Paid(), DEPS))
+    planner = BudgetPlanner(LOOK, count_calls(Paid(), DEPS))
     async with opened(planner, options=RuntimeOptions(max_steps=3)) as rt:
         run = await rt.start("go", who=WHO)
         with pytest.raises(Exception, match="3 steps without a finish"):
@@ -269,7 +256,7 @@ async def test_a_cost_limit_for_a_model_without_a_price_is_refused_before_anythi
 async def test_a_planner_s_own_client_without_a_price_cannot_spend_under_a_cost_limit() -> None:
     """No call is made, and the run says why it ended."""
     model = Unpriced()
-    async with opened(Watching(count_calls(model, DEPS))) as rt:
+    async with opened(BudgetPlanner(LOOK, count_calls(model, DEPS))) as rt:
         finish = await finish_of(rt, Limits(cost=1))
     assert (limit_of(finish), model.calls) == ("cost", 0)
     assert "none is known" in (finish.metadata or {})["detail"]
@@ -375,13 +362,13 @@ async def looped(planner: Any, budget: Budget) -> Finish:
 
 async def test_a_run_loop_enforces_the_budget_of_its_base_context() -> None:
     """Steps fall by one a step, cost is what was spent before and what its model calls take."""
-    planner = Watching()
+    planner = BudgetPlanner(LOOK)
     assert limit_of(await looped(planner, Budget(hop_budget=2))) == "steps"
     assert [one.hop_budget for one in planner.seen] == [2, 1]
     assert limit_of(await looped(planner, Budget(hop_budget=0))) == "steps"
     assert limit_of(await looped(planner, Budget(cost_cap=1, cost_spent=5))) == "cost"
     assert len(planner.seen) == 2
-    planner = Watching(count_calls(Paid(), DEPS))
+    planner = BudgetPlanner(LOOK, count_calls(Paid(), DEPS))
     assert limit_of(await looped(planner, Budget(cost_cap=1_000_000, cost_spent=400_000))) == "cost"
     assert [one.cost_spent for one in planner.seen] == [400_000, 650_000, 900_000]
 
@@ -389,9 +376,9 @@ async def test_a_run_loop_enforces_the_budget_of_its_base_context() -> None:
 async def test_a_run_loop_refuses_a_deadline_without_a_zone() -> None:
     """By name, before anything runs."""
     with pytest.raises(RunLoopMisconfiguredError, match="time zone"):
-        await looped(Watching(), Budget(deadline=datetime(2030, 1, 1)))
+        await looped(BudgetPlanner(LOOK), Budget(deadline=datetime(2030, 1, 1)))
     past = datetime(2020, 1, 1, tzinfo=UTC)
-    assert (await looped(Watching(), Budget(deadline=past))).reason is FinishReason.DEADLINE_EXCEEDED
+    assert (await looped(BudgetPlanner(LOOK), Budget(deadline=past))).reason is FinishReason.DEADLINE_EXCEEDED
 
 
 async def test_a_wrong_limit_never_reaches_a_run() -> None:

@@ -25,18 +25,19 @@ from harborage import (
     tool,
 )
 from harborage.events import DurableEventBus
-from harborage.planner import ProcessLocalHandleRegistry, ToolContext
+from harborage.planner import ProcessLocalHandleRegistry
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable.stored import StoredEngine
 from harborage.runtime.pauses import (
     AlreadyAnsweredError,
     AlreadyResumedError,
     Coordinator,
-    Pause,
     ToolContextLostError,
 )
 from harborage.runtime.run import Run
 from harborage.state.storage import open_storage
+from tests.kit.pauses import wait_for_pause
+from tests.kit.planners import HandlePlanner
 
 pytestmark = pytest.mark.anyio
 
@@ -63,17 +64,6 @@ class Publishes:
         return Finish(FinishReason.GOAL, str(run.trajectory.steps[0].observation))
 
 
-class Holding:
-    """Holds on to a live object while it waits."""
-
-    async def next(self, run: RunContext) -> Decision:
-        assert run.trajectory is not None
-        run.trajectory.tool_context = ToolContext(handles=("browser",))
-        if run.trajectory.resume_hint is None:
-            return RequestPause(PauseReason.AWAIT_INPUT)
-        return Finish(FinishReason.GOAL, "went on")
-
-
 @pytest.fixture(params=["memory", "sqlite"])
 def url(request: Any, tmp_path: Path) -> str | None:
     return None if request.param == "memory" else f"sqlite:{tmp_path / 'runs.db'}"
@@ -82,16 +72,6 @@ def url(request: Any, tmp_path: Path) -> str | None:
 def runtime(url: str | None, planner: Any = None, **parts: Any) -> Runtime:
     planner = Publishes() if planner is None else planner
     return Runtime(planner=planner, tools=[publish], approvals={"publish": AlwaysDeny()}, storage=url, **parts)
-
-
-async def asked(run: Run) -> Pause:
-    """The question that the run waits with."""
-    async with asyncio.timeout(20):
-        async for event in run.events():
-            if event.type == EventType.PAUSE_REQUESTED:
-                break
-    (pause,) = await run.waiting()
-    return pause
 
 
 async def ended(run: Run) -> Finish:
@@ -103,7 +83,7 @@ async def test_an_answer_right_behind_another_is_refused(url: str | None, goal: 
     """The run goes on as the first one says, and the second raises, whether or not the first is applied by then."""
     async with runtime(url) as rt:
         run = await rt.start(goal, who=WHO)
-        token = (await asked(run)).token
+        token = (await wait_for_pause(run)).token
         assert await run.approve(token)
         with pytest.raises(AlreadyResumedError):
             await run.reject(token)
@@ -119,7 +99,7 @@ async def test_of_answers_that_are_sent_at_once_one_is_taken(url: str | None, go
     """Every other one raises, and is announced as rejected."""
     async with runtime(url) as rt:
         run = await rt.start(goal, who=WHO)
-        token = (await asked(run)).token
+        token = (await wait_for_pause(run)).token
         sent = (run.approve(token), run.reject(token), run.resume({"token": token}), run.approve(token))
         results = await asyncio.gather(*sent, return_exceptions=True)
         assert results.count(True) == 1
@@ -133,7 +113,7 @@ async def test_an_answer_that_comes_to_nothing_lets_another_be_sent(url: str | N
     """Arguments that the tool does not take use no answer up, however often."""
     async with runtime(url) as rt:
         run = await rt.start("publish", who=WHO)
-        token = (await asked(run)).token
+        token = (await wait_for_pause(run)).token
         failed = 0
         assert await run.approve(token, args={"text": 7})
         async for event in run.events():
@@ -169,7 +149,7 @@ async def test_two_processes_answer_and_one_is_taken(
     url = f"sqlite:{tmp_path / 'runs.db'}"
     async with runtime(url) as rt:
         run = await rt.start(goal, who=WHO)
-        token = (await asked(run)).token
+        token = (await wait_for_pause(run)).token
     first, second = await processes(run), await processes(run)
     assert await first.approve(token)
     with pytest.raises(AlreadyAnsweredError, match="has a pending answer, and the first one counts"):
@@ -186,7 +166,7 @@ async def test_another_process_may_answer_again_once_an_answer_came_to_nothing(
     url = f"sqlite:{tmp_path / 'runs.db'}"
     async with runtime(url) as rt:
         run = await rt.start("publish", who=WHO)
-        token = (await asked(run)).token
+        token = (await wait_for_pause(run)).token
         assert await run.approve(token, args={"text": 7})
         async for event in run.events():
             if event.type == EventType.CONTROL_APPLIED:
@@ -199,9 +179,9 @@ async def test_another_process_may_answer_again_once_an_answer_came_to_nothing(
 async def test_a_run_whose_live_objects_are_lost_is_not_resumed(url: str | None) -> None:
     """The answer raises, by the name of what is missing, with or without a token; the same pause waits on."""
     handles = ProcessLocalHandleRegistry()
-    async with runtime(url, Holding(), handles=handles) as rt:
+    async with runtime(url, HandlePlanner(), handles=handles) as rt:
         run = await rt.start("go", who=WHO)
-        pause = await asked(run)
+        pause = await wait_for_pause(run)
         for answer in (run.resume, lambda: run.resume({}), lambda: run.resume({"token": pause.token}), run.approve):
             with pytest.raises(ToolContextLostError, match="browser"):
                 await answer()

@@ -12,7 +12,6 @@ import pytest
 from harborage import (
     CallTool,
     Decision,
-    EventType,
     Finish,
     FinishReason,
     Identity,
@@ -25,11 +24,11 @@ from harborage import (
 )
 from harborage.planner import Budget
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.pauses import Coordinator, Pause
-from harborage.runtime.run import Run
+from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering import InboxRegistry, RunLoop, RunSpec
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.planners import ScriptedPlanner
+from tests.kit.pauses import wait_for_pause
 
 pytestmark = pytest.mark.anyio
 
@@ -66,16 +65,6 @@ async def think() -> str:
     return "hm"
 
 
-async def shown(run: Run) -> Pause:
-    """The pause as the list shows it, once it is open."""
-    async with asyncio.timeout(20):
-        async for event in run.events():
-            if event.type == EventType.PAUSE_REQUESTED:
-                break
-    (pause,) = await run.waiting()
-    return pause
-
-
 @pytest.fixture(params=["memory", "sqlite"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Runtime]:
     url = None if request.param == "memory" else f"sqlite:{tmp_path / 'runs.db'}"
@@ -102,7 +91,7 @@ async def test_a_pause_shows_the_earlier_deadline(
         run = await rt.start(goal, who=WHO, deadline=run_ends, max_steps=10_000)
         if goal == "paused":
             await run.pause()
-        pause = await shown(run)
+        pause = await wait_for_pause(run)
         assert pause.deadline == start + (HOUR if is_run_first else 2 * HOUR)
         assert (await rt.pauses.status(pause.token, who=WHO)).deadline == pause.deadline
         if is_run_first:

@@ -32,6 +32,7 @@ from harborage.store import Commit, Committed, Store
 from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock, settle
 from harborage.tools import tool
+from tests.kit.planners import DONE, StepPlanner
 from tests.programs.chaos.disconnects import FamilyPlanner, disconnects, run_of, stroll
 
 pytestmark = pytest.mark.anyio
@@ -178,13 +179,8 @@ async def test_a_reader_that_the_bus_let_go_comes_back_by_itself(open_runtime: O
         await gate.wait()
         return "held"
 
-    class Holder(Steps):
-        async def next(self, run: RunContext) -> Any:
-            done = len(run.trajectory.steps)
-            return [CallTool("note"), CallTool("hold"), Finish(FinishReason.GOAL, "ok")][done]
-
     bus = MemoryEventBus(clock=clock)
-    runtime = await open_runtime(bus, Holder(), (note, hold))
+    runtime = await open_runtime(bus, StepPlanner(CallTool("note"), CallTool("hold"), DONE), (note, hold))
     run = await runtime.start("g", who=ME)
     stream = run.events()
     first = await anext(stream)

@@ -33,6 +33,7 @@ from harborage.runtime.loop.state import Planned
 from harborage.state.storage import Storage, open_storage
 from harborage.store import Commit, Committed
 from harborage.testing.planners import ScriptedPlanner
+from tests.kit.planners import DONE, StepPlanner
 
 pytestmark = pytest.mark.anyio
 
@@ -62,19 +63,6 @@ def kind_of(event: Event) -> str:
     return str(event.payload.data["DecisionKind"])
 
 
-class Looks:
-    """Looks once and finishes; the process dies while it thinks about that, where the test says so."""
-
-    def __init__(self, store: Stops | None = None) -> None:
-        self._store = store
-
-    async def next(self, run: RunContext) -> Decision:
-        assert run.trajectory is not None
-        if self._store is not None:
-            self._store.is_dead = True
-        return Finish(FinishReason.GOAL, "done") if run.trajectory.steps else CallTool("look")
-
-
 @pytest.fixture
 async def storage() -> AsyncIterator[Storage]:
     async with await open_storage("memory:") as opened:
@@ -95,10 +83,15 @@ async def test_a_decision_that_is_on_record_is_told(storage: Storage) -> None:
 
     store: Any = Stops(storage.store)
     dying = Storage(state=storage.state, store=store)
-    async with Runtime(planner=Looks(store), tools=[look], storage=dying) as rt:
+
+    def decide_and_die(run: RunContext) -> Decision:
+        store.is_dead = True
+        return CallTool("look")
+
+    async with Runtime(planner=StepPlanner(decide_and_die), tools=[look], storage=dying) as rt:
         run = await rt.start("go", who=WHO)
         await asyncio.wait_for(began.wait(), 20)
-    async with Runtime(planner=Looks(), tools=[look], storage=storage) as rt:
+    async with Runtime(planner=StepPlanner(CallTool("look"), DONE), tools=[look], storage=storage) as rt:
         again = await rt.run(run.id, who=WHO)
         if (await asyncio.wait_for(again.result(), 20)).payload != "done":
             raise RuntimeError("the run did not go on")

@@ -16,8 +16,6 @@ from harborage.planner import (
     CallParallel,
     CallTool,
     Decision,
-    Finish,
-    FinishReason,
     JoinKind,
     JoinSpec,
     PauseReason,
@@ -38,6 +36,7 @@ from harborage.runtime.effects.run_resources import LiveRun
 from harborage.runtime.host import Runtime
 from harborage.state import Storage, open_storage
 from harborage.tools import SideEffect, tool
+from tests.kit.planners import DONE, StepPlanner
 
 pytestmark = pytest.mark.anyio
 
@@ -78,14 +77,6 @@ FIRST_STEPS: dict[str, Decision] = {
 }
 
 
-class Planned:
-    """Takes the first step that its query names, then ends; fails where there is none."""
-
-    async def next(self, run: RunContext) -> Decision:
-        assert run.trajectory is not None
-        return Finish(FinishReason.GOAL) if run.trajectory.steps else FIRST_STEPS[run.query]
-
-
 @pytest.fixture(params=["memory", "sqlite"])
 async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Storage]:
     """A storage in memory, and one in a file."""
@@ -115,7 +106,7 @@ async def test_what_a_run_held_goes_with_it(
     monkeypatch.setattr(reader, "_CAUSES", 0)  # causes of failed runs are remembered on purpose
     before = held()
     runtime = Runtime(
-        planner=Planned(),
+        planner=StepPlanner(lambda run: FIRST_STEPS[run.query], DONE),
         tools=[act, look, stare],
         approvals={"act": AlwaysDeny()},
         storage=storage,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,52 +12,23 @@ import pytest
 
 from harborage.identity import Quadruple
 from harborage.planner import Finish, FinishReason, PauseReason
-from harborage.runtime.durable.engine import Engine, HistoryMismatchError, RunPhase
+from harborage.runtime.durable.engine import HistoryMismatchError, RunPhase
 from harborage.runtime.durable.steps import EffectTable
 from harborage.runtime.durable.stored import StoredEngine
 from harborage.runtime.loop.arrivals import Hold
 from harborage.runtime.loop.seam import Durable, RunRequest
 from harborage.runtime.pauses import Coordinator, PauseRequest
-from harborage.state.storage import Storage, open_storage
+from harborage.state.storage import open_storage
 from harborage.store import Claimed
 from harborage.store.memory import MemoryStore
 from harborage.store.times import micros
 from harborage.testing.clock import FakeClock, settle
 from tests.kit.conformance.host_bench import HostFactory
-from tests.kit.conformance.host_death import Death
 from tests.kit.conformance.hosts import IN_TURNS, SCENARIOS, SHARED, Scenario, check
+from tests.kit.hosts import StoredHosts
 from tests.kit.slow_store import SlowStore, storage_over
 
 pytestmark = pytest.mark.anyio
-
-
-class Hosts:
-    """Engines over one store; each is another worker."""
-
-    keeps_queued_controls = True
-
-    def __init__(self, storage: Storage, clock: FakeClock, linger: timedelta) -> None:
-        self._clock = clock
-        self._storage = storage
-        self._linger = linger
-        self._opened: list[StoredEngine] = []
-        self.pauses = Coordinator(store=storage.store, clock=clock)
-
-    def now(self) -> datetime:
-        return self._clock.now()
-
-    async def open(self, death: Death | None = None) -> Engine:
-        store = self._storage.store if death is None else death.of(self._storage.store)
-        self._opened.append(StoredEngine(store, self.pauses, clock=self._clock, linger=self._linger))
-        return self._opened[-1]
-
-    async def pass_time(self, seconds: float) -> None:
-        await self._clock.run_for(seconds)
-
-    async def aclose(self) -> None:
-        for engine in self._opened:
-            await engine.aclose()
-        await self._storage.aclose()
 
 
 @pytest.mark.parametrize("linger", [timedelta(0), timedelta(hours=1)], ids=["leaves at once", "stays"])
@@ -67,7 +38,7 @@ async def test_a_host_over_a_store(scenario: Scenario, linger: timedelta) -> Non
 
     async def open_hosts() -> HostFactory:
         clock = FakeClock()
-        return Hosts(await open_storage("memory:", clock=clock), clock, linger)
+        return StoredHosts(await open_storage("memory:", clock=clock), clock, linger)
 
     await check(scenario, open_hosts)
 
@@ -78,7 +49,7 @@ async def test_a_host_over_a_slow_store(scenario: Scenario) -> None:
 
     async def open_hosts() -> HostFactory:
         clock = FakeClock()
-        return Hosts(storage_over(SlowStore(clock=clock), clock), clock, timedelta(hours=1))
+        return StoredHosts(storage_over(SlowStore(clock=clock), clock), clock, timedelta(hours=1))
 
     await check(scenario, open_hosts)
 
@@ -92,7 +63,7 @@ async def test_a_host_over_sqlite(scenario: Scenario, tmp_path: Path) -> None:
 
     async def open_hosts() -> HostFactory:
         clock = FakeClock()
-        return Hosts(await open_storage(f"sqlite:{tmp_path}/runs.db", clock=clock), clock, timedelta(0))
+        return StoredHosts(await open_storage(f"sqlite:{tmp_path}/runs.db", clock=clock), clock, timedelta(0))
 
     await check(scenario, open_hosts)
 

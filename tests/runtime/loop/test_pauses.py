@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
-from harborage.identity import Quadruple
-from harborage.runtime.pauses import Pause, PauseDecision, PauseReason, PauseState
+from harborage.runtime.pauses import PauseDecision, PauseReason, PauseState
+from tests.kit.pauses import NOON, make_pause
 from tests.kit.tables import each_row
-
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
-def a_pause(**parts: object) -> Pause:
-    """An open pause."""
-    basis = {
-        "token": "T",
-        "reason": PauseReason.AWAIT_INPUT,
-        "state": PauseState.PAUSED,
-        "identity": Quadruple("acme", "ann", "s1", "r1"),
-        "paused_at": NOON,
-    }
-    return Pause(**{**basis, **parts})  # type: ignore[arg-type]
 
 
 def test_the_words_are_those_of_the_wire() -> None:
@@ -39,24 +25,24 @@ def test_an_approval_and_an_answer_let_work_go_on(decision: PauseDecision, goes_
 @each_row("late_by, is_due", [(-1, False), (0, True), (1, True)])
 def test_a_pause_is_due_at_its_deadline(late_by: int, is_due: bool) -> None:
     """The deadline itself counts as passed."""
-    assert a_pause(deadline=NOON).is_due(NOON + timedelta(microseconds=late_by)) is is_due
+    assert make_pause(deadline=NOON).is_due(NOON + timedelta(microseconds=late_by)) is is_due
 
 
 def test_without_a_deadline_a_pause_is_never_due() -> None:
     """It waits until somebody decides."""
-    assert not a_pause().is_due(NOON + timedelta(days=10_000))
+    assert not make_pause().is_due(NOON + timedelta(days=10_000))
 
 
 def test_a_settled_pause_is_not_due() -> None:
     """What is settled cannot expire."""
-    settled = a_pause(deadline=NOON).settled(PauseDecision.RESUME, None, NOON)
+    settled = make_pause(deadline=NOON).settled(PauseDecision.RESUME, None, NOON)
     assert not settled.is_due(NOON + timedelta(days=1))
 
 
 def test_the_answer_is_merged_over_the_question() -> None:
     """Keys of the answer win, the others stay, and neither original changes."""
     question = {"ask": "city?", "tries": 1}
-    settled = a_pause(payload=question).settled(PauseDecision.RESUME, {"tries": 2, "city": "Rome"}, NOON)
+    settled = make_pause(payload=question).settled(PauseDecision.RESUME, {"tries": 2, "city": "Rome"}, NOON)
     assert settled.payload == {"ask": "city?", "tries": 2, "city": "Rome"}
     assert question == {"ask": "city?", "tries": 1}
     assert (settled.state, settled.decision, settled.resumed_at) == (PauseState.RESUMED, PauseDecision.RESUME, NOON)
@@ -64,13 +50,13 @@ def test_the_answer_is_merged_over_the_question() -> None:
 
 def test_an_answer_to_a_pause_without_a_payload_is_its_payload() -> None:
     """Nothing is invented when one side is missing."""
-    assert a_pause().settled(PauseDecision.RESUME, {"a": 1}, NOON).payload == {"a": 1}
-    assert a_pause().settled(PauseDecision.RESUME, None, NOON).payload is None
-    assert a_pause(payload={"a": 1}).settled(PauseDecision.RESUME, None, NOON).payload == {"a": 1}
+    assert make_pause().settled(PauseDecision.RESUME, {"a": 1}, NOON).payload == {"a": 1}
+    assert make_pause().settled(PauseDecision.RESUME, None, NOON).payload is None
+    assert make_pause(payload={"a": 1}).settled(PauseDecision.RESUME, None, NOON).payload == {"a": 1}
 
 
 def test_a_shown_pause_carries_no_trajectory() -> None:
     """The history is only for the caller who carries the run on."""
-    pause = a_pause(trajectory=b"{}")
+    pause = make_pause(trajectory=b"{}")
     assert pause.without_trajectory().trajectory is None
     assert pause.without_trajectory().token == pause.token

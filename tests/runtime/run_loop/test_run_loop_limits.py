@@ -13,11 +13,12 @@ from harborage.events.memory_bus import MemoryEventBus
 from harborage.llm import CompleteRequest, CompleteResponse, LLMClient, Usage
 from harborage.llm.config import Deps
 from harborage.llm.opening import count_calls
-from harborage.planner import Budget, CallParallel, Decision
+from harborage.planner import Budget, CallParallel
 from harborage.runtime.dispatch import CatalogToolExecutor
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering import InboxRegistry, RunSpec, ToolExecutor
 from harborage.tools import ToolCatalog
+from tests.kit.planners import BudgetPlanner
 
 pytestmark = pytest.mark.anyio
 
@@ -33,21 +34,6 @@ class TenTokens:
 
     async def close(self) -> None:
         return None
-
-
-class Asks:
-    """Decides the same for ever, after a call of its model where it has one; keeps the budget of each step."""
-
-    def __init__(self, decision: Decision = LOOK, client: LLMClient | None = None) -> None:
-        self.seen: list[Budget] = []
-        self._decision = decision
-        self._client = client
-
-    async def next(self, run: RunContext) -> Decision:
-        self.seen.append(run.budget)
-        if self._client is not None:
-            await self._client.complete(CompleteRequest())
-        return self._decision
 
 
 class OwnExecutor:
@@ -78,7 +64,7 @@ def over_catalog() -> tuple[CatalogToolExecutor, list[str]]:
     return CatalogToolExecutor(catalog), calls
 
 
-async def limit_of(planner: Asks, budget: Budget, executor: ToolExecutor) -> str:
+async def limit_of(planner: BudgetPlanner, budget: Budget, executor: ToolExecutor) -> str:
     """The limit that ended the run."""
     base = RunContext(quadruple=Quadruple("t", "u", "s", "r"), goal="g", budget=budget)
     spec = RunSpec(planner=planner, base=base, tool_executor=executor)
@@ -89,7 +75,7 @@ async def limit_of(planner: Asks, budget: Budget, executor: ToolExecutor) -> str
 
 async def test_tokens_count_up_to_the_cap_and_end_the_run() -> None:
     """Of 50 tokens, 20 of them taken before, three calls of 10 are made; the planner is told what was taken."""
-    planner = Asks(client=count_calls(TenTokens(), DEPS))
+    planner = BudgetPlanner(LOOK, count_calls(TenTokens(), DEPS))
     assert await limit_of(planner, Budget(token_cap=50, tokens_spent=20), OwnExecutor()) == "tokens"
     assert [(one.token_cap, one.tokens_spent) for one in planner.seen] == [(50, 20), (50, 30), (50, 40)]
 
@@ -97,7 +83,7 @@ async def test_tokens_count_up_to_the_cap_and_end_the_run() -> None:
 async def test_tokens_that_a_tool_takes_count_as_well() -> None:
     """A model that an embedder's executor asks draws on the run's budget like the planner's own."""
     executor = OwnExecutor(count_calls(TenTokens(), DEPS))
-    assert await limit_of(Asks(), Budget(token_cap=30), executor) == "tokens"
+    assert await limit_of(BudgetPlanner(LOOK), Budget(token_cap=30), executor) == "tokens"
     assert len(executor.decisions) == 3
 
 
@@ -111,7 +97,7 @@ async def test_tool_calls_count_up_to_the_cap_and_one_more_ends_the_run(is_own: 
         made = own.decisions
     else:
         executor, made = over_catalog()
-    planner = Asks()
+    planner = BudgetPlanner(LOOK)
     assert await limit_of(planner, Budget(call_cap=4, calls_made=1), executor) == "calls"
     assert len(made) == 3
     assert [(one.call_cap, one.calls_made) for one in planner.seen] == [(4, 1), (4, 2), (4, 3), (4, 4)]
@@ -120,7 +106,7 @@ async def test_tool_calls_count_up_to_the_cap_and_one_more_ends_the_run(is_own: 
 async def test_an_own_executor_gets_no_parallel_call_of_which_a_branch_is_over_the_cap() -> None:
     """Only the executor knows what the other branches would mean, so such a call is not made at all."""
     executor = OwnExecutor()
-    planner = Asks(CallParallel((LOOK, LOOK)))
+    planner = BudgetPlanner(CallParallel((LOOK, LOOK)))
     assert await limit_of(planner, Budget(call_cap=3), executor) == "calls"
     assert len(executor.decisions) == 1
     assert len(planner.seen) == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -26,9 +26,8 @@ from harborage.runtime.pauses import (
     decode_pause,
     encode_pause,
 )
+from tests.kit.pauses import NOON, make_pause
 from tests.kit.tables import each_row
-
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -60,18 +59,6 @@ pauses = st.builds(
 )
 
 
-def a_pause(**parts: object) -> Pause:
-    """An open pause."""
-    basis = {
-        "token": "T",
-        "reason": PauseReason.AWAIT_INPUT,
-        "state": PauseState.PAUSED,
-        "identity": Quadruple("acme", "ann", "s1", "r1"),
-        "paused_at": NOON,
-    }
-    return Pause(**{**basis, **parts})  # type: ignore[arg-type]
-
-
 def edited(pause: Pause, change: Callable[[dict[str, Any]], Any]) -> bytes:
     """The bytes of a checkpoint after somebody changed its JSON."""
     found = json.loads(encode_pause(pause))
@@ -89,7 +76,7 @@ def test_writing_reading_and_writing_again_gives_the_same_bytes(pause: Pause) ->
 
 def test_an_open_pause_has_this_form() -> None:
     """The keys of the format, in order; what is optional is left out, what is not set yet is null."""
-    pause = a_pause(payload={"ask": "city?"}, trajectory=b'{"tool_context":{}}')
+    pause = make_pause(payload={"ask": "city?"}, trajectory=b'{"tool_context":{}}')
     assert encode_pause(pause).decode() == (
         '{"format_version":1,"token":"T","reason":"await_input","state":"paused",'
         '"identity":{"tenant_id":"acme","user_id":"ann","session_id":"s1"},"run_id":"r1","payload":{"ask":"city?"},'
@@ -100,19 +87,19 @@ def test_an_open_pause_has_this_form() -> None:
 
 def test_what_a_pause_does_not_have_is_not_written() -> None:
     """No payload, no run, no deadline and the usual default leave no key behind."""
-    keys = json.loads(encode_pause(a_pause(identity=Quadruple("acme", "ann", "s1")))).keys()
+    keys = json.loads(encode_pause(make_pause(identity=Quadruple("acme", "ann", "s1")))).keys()
     assert [*keys] == ["format_version", "token", "reason", "state", "identity", "paused_at", "resumed_at"]
 
 
 def test_an_empty_payload_is_not_no_payload() -> None:
     """Both come back as they were."""
-    assert decode_pause(encode_pause(a_pause(payload={}))).payload == {}
-    assert decode_pause(encode_pause(a_pause())).payload is None
+    assert decode_pause(encode_pause(make_pause(payload={}))).payload == {}
+    assert decode_pause(encode_pause(make_pause())).payload is None
 
 
 def test_deadline_and_default_are_optional_keys() -> None:
     """They are there when they were asked for."""
-    found = json.loads(encode_pause(a_pause(deadline=NOON, default=PauseDecision.REJECT)))
+    found = json.loads(encode_pause(make_pause(deadline=NOON, default=PauseDecision.REJECT)))
     assert (found["deadline"], found["default"]) == ("2026-01-01T12:00:00Z", "reject")
 
 
@@ -128,34 +115,34 @@ def test_what_is_no_json_object_is_corrupt(data: bytes) -> None:
 def test_another_format_version_is_refused(version: object) -> None:
     """A version this code does not know is no reason to guess."""
     with pytest.raises(UnsupportedFormatVersionError):
-        decode_pause(edited(a_pause(), lambda found: found.update(format_version=version)))
+        decode_pause(edited(make_pause(), lambda found: found.update(format_version=version)))
 
 
 def test_the_refusal_names_the_version() -> None:
     """An operator sees what was found."""
     with pytest.raises(UnsupportedFormatVersionError, match="version 999") as caught:
-        decode_pause(edited(a_pause(), lambda found: found.update(format_version=999)), "T")
+        decode_pause(edited(make_pause(), lambda found: found.update(format_version=999)), "T")
     assert (caught.value.version, caught.value.token) == (999, "T")
 
 
 def test_a_missing_format_version_is_refused() -> None:
     """Bytes from before there were versions are not guessed at."""
     with pytest.raises(UnsupportedFormatVersionError):
-        decode_pause(edited(a_pause(), lambda found: found.pop("format_version")))
+        decode_pause(edited(make_pause(), lambda found: found.pop("format_version")))
 
 
 @each_row("key", ["token", "reason", "state", "identity", "paused_at", "resumed_at"])
 def test_a_missing_key_is_corrupt(key: str) -> None:
     """What is always written must be there."""
     with pytest.raises(CheckpointCorruptError):
-        decode_pause(edited(a_pause(), lambda found: found.pop(key)))
+        decode_pause(edited(make_pause(), lambda found: found.pop(key)))
 
 
 @each_row("key, value", [("state", "asleep"), ("reason", ""), ("payload", []), ("paused_at", "soon")])
 def test_a_wrong_value_is_corrupt(key: str, value: object) -> None:
     """A word or a shape that the format does not have is not read as something else."""
     with pytest.raises(CheckpointCorruptError):
-        decode_pause(edited(a_pause(), lambda found: found.update({key: value})))
+        decode_pause(edited(make_pause(), lambda found: found.update({key: value})))
 
 
 @each_row("trajectory", [b"", b"{", b'{"steps":7}'])
@@ -163,12 +150,12 @@ def test_a_broken_trajectory_is_corrupt(trajectory: bytes) -> None:
     """A run that could not be rebuilt is found out when its pause is read."""
     text = base64.b64encode(trajectory).decode()
     with pytest.raises(CheckpointCorruptError):
-        decode_pause(edited(a_pause(), lambda found: found.update(trajectory_bytes=text)))
+        decode_pause(edited(make_pause(), lambda found: found.update(trajectory_bytes=text)))
 
 
 def test_unknown_keys_are_ignored() -> None:
     """A later writer of the same version may say more."""
-    assert decode_pause(edited(a_pause(), lambda found: found.update(colour="blue"))) == a_pause()
+    assert decode_pause(edited(make_pause(), lambda found: found.update(colour="blue"))) == make_pause()
 
 
 def test_an_older_format_is_lifted_step_by_step() -> None:
@@ -180,8 +167,8 @@ def test_an_older_format_is_lifted_step_by_step() -> None:
     def from_zero(found: dict[str, Any]) -> dict[str, Any]:
         return {**found, "format_version": 1, "reason": found["why"]}
 
-    old = edited(a_pause(), lambda found: found.update(format_version=-1, because=found.pop("reason")))
-    assert decode_pause(old, upcasts={-1: from_minus_one, 0: from_zero}) == a_pause()
+    old = edited(make_pause(), lambda found: found.update(format_version=-1, because=found.pop("reason")))
+    assert decode_pause(old, upcasts={-1: from_minus_one, 0: from_zero}) == make_pause()
 
 
 def test_a_payload_is_copied_as_plain_data() -> None:
