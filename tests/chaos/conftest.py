@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.postgres import PostgresUnavailableError
+from tests.kit.postgres_fixtures import opened_or_skipped
 from tests.programs.chaos.cluster import Cluster
 from tests.programs.chaos.databases import Database, Databases
 from tests.programs.chaos.forkserver import ForkServer
@@ -45,15 +45,9 @@ def sqlite() -> Iterator[Databases]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Databases]:
-    """Schemas of a real Postgres: started by the first test that asks for it, gone with the last."""
-    try:
-        databases = Databases("postgres").__enter__()
-    except PostgresUnavailableError as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(str(error))
-    yield databases
-    databases.__exit__(None, None, None)
+    """Schemas of a real Postgres: started by the first test that asks for it, stopped after the last."""
+    with opened_or_skipped(Databases("postgres")) as databases:
+        yield databases
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

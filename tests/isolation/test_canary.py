@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -36,7 +35,7 @@ from harborage.tasks.reading import TaskListing
 from harborage.tasks.registry import InProcessTaskRegistry
 from tests.kit.isolation.canary import watch
 from tests.kit.isolation.operations import KINDS, OPERATIONS
-from tests.kit.postgres import PostgresUnavailableError
+from tests.kit.postgres_fixtures import opened_or_skipped
 from tests.programs.chaos.databases import Databases, open_at
 
 pytestmark = pytest.mark.anyio
@@ -47,14 +46,8 @@ ADMIN = frozenset({"admin"})
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Databases]:
     """Schemas of a real Postgres."""
-    try:
-        databases = Databases("postgres").__enter__()
-    except PostgresUnavailableError as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(str(error))
-    yield databases
-    databases.__exit__(None, None, None)
+    with opened_or_skipped(Databases("postgres")) as databases:
+        yield databases
 
 
 @asynccontextmanager

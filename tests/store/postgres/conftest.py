@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncIterator, Callable, Iterator
-from itertools import count
-
 import pytest
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.store.postgres import PostgresStore
 from tests.kit import postgres_places
-from tests.kit.postgres import PostgresServer, PostgresUnavailableError
+from tests.kit.postgres_fixtures import new_place, place, proxy, server
 
-_NUMBERS = count()
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[PostgresServer]:
-    """The server: started by the first test that asks for it, gone with the last."""
-    try:
-        # Nothing here pulls the plug: a process that dies loses nothing without fsync, either.
-        running = PostgresServer({"fsync": "off"}).__enter__()
-    except PostgresUnavailableError as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(str(error))
-    yield running
-    running.close()
+__all__ = ["Place", "new_place", "place", "place_type", "proxy", "server"]
 
 
 class Place(postgres_places.Place[PostgresStore]):
@@ -38,21 +20,7 @@ class Place(postgres_places.Place[PostgresStore]):
         return self.keep(await PostgresStore.open(self.url, clock=clock))
 
 
-@pytest.fixture
-def new_place(server: PostgresServer) -> Callable[[], Place]:
-    """Makes a fresh `Place`; to be entered."""
-    return lambda: Place(server, f"place_{next(_NUMBERS)}")
-
-
-@pytest.fixture
-async def place(new_place: Callable[[], Place]) -> AsyncIterator[Place]:
-    """A fresh `Place`."""
-    async with new_place() as found:
-        yield found
-
-
-@pytest.fixture
-async def proxy(server: PostgresServer) -> AsyncIterator[postgres_places.BreakingProxy]:
-    """A way to the server that breaks when it is told to."""
-    async with postgres_places.BreakingProxy("127.0.0.1", server.port) as found:
-        yield found
+@pytest.fixture(scope="session")
+def place_type() -> type[Place]:
+    """What the tests open in a schema."""
+    return Place
