@@ -823,7 +823,7 @@ async def test_a_bad_branch_stops_the_whole_call(executor: ParallelExecutor, han
     assert isinstance(caught.value.__cause__, ToolInvalidArgsError)
     with pytest.raises(ToolNotFoundError) as missing:
         await executor.execute([bad[0], bad[2], bad[1]], None, who=RUN)
-    assert missing.value.name == "none"
+    assert missing.value.id == "none"
     assert hands.invoked == []
 
 

@@ -27,7 +27,7 @@ def test_a_name_that_only_looks_alike_is_unknown(name: str) -> None:
     table = EffectTable({"tool.": Effect(run=nothing), "plan": Effect(run=nothing)})
     with pytest.raises(EffectUnknownError, match=r"known: plan, tool\.") as caught:
         table.find(name)
-    assert caught.value.name == name
+    assert caught.value.id == name
 
 
 def test_an_empty_table_says_so() -> None:
