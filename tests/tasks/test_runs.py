@@ -20,6 +20,7 @@ from harborage.tasks import (
     TaskFailure,
     TaskStatus,
 )
+from harborage.tasks.closing import EndedRun
 
 if TYPE_CHECKING:
     from harborage.store import RunRow
@@ -104,14 +105,14 @@ async def test_a_group_is_cancelled_once_the_runs_in_it_have_ended() -> None:
     await store.commit(Commit(guard=guard, consumed=(control.number,), change=Change(status=Status.CANCELLED)))
     heard: list[str] = []
     registry.on_ended(lambda who: heard.append(who.run_id))
-    follows = registry.run_ended(SESSION.with_run("r"), "g", Status.CANCELLED, b"")
+    follows = registry.run_ends.ended(EndedRun(SESSION.with_run("r"), "g", "", Status.CANCELLED, b""))
     assert follows is not None
     await follows
     completion = watch.peek()
     assert completion is not None
     assert (completion.final_status, completion.reason) == (GroupStatus.CANCELLED, "stop")
     assert heard == ["r"]
-    assert registry.run_ended(SESSION.with_run("other"), "", Status.COMPLETE, b"") is None
+    assert registry.run_ends.ended(EndedRun(SESSION.with_run("other"), "", "", Status.COMPLETE, b"")) is None
     await registry.aclose()
 
 

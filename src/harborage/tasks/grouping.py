@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from harborage.errors import HarborageError, error_reason
 from harborage.identity import Identity, IdentityRequiredError
 from harborage.ids import new_id
-from harborage.store import ChangeGroup, Commit, GroupQuery, NewGroup
+from harborage.store import ChangeGroup, Commit, GroupQuery, NewGroup, Status
 from harborage.store import GroupStatus as RowStatus
 from harborage.store.errors import RowNotFoundError, RunOverError, StatusConflictError
 from harborage.store.times import moment
 from harborage.tasks import announcements
+from harborage.tasks.closing import Closing
 from harborage.tasks.ends import Ends
 from harborage.tasks.errors import GroupInvalidTransitionError, GroupNotFoundError, StaleChangeError
 from harborage.tasks.groups import (
@@ -50,7 +51,7 @@ from harborage.tasks.trees import below, cancellation
 if TYPE_CHECKING:
     from harborage.clock import Timers
     from harborage.events import Redactor
-    from harborage.store import GroupRow, RunRow, Store
+    from harborage.store import Committed, GroupLeft, GroupRow, RunRow, Store
     from harborage.tasks.changes import Changes, Runs
     from harborage.tasks.watch import GroupWatch
 
@@ -63,6 +64,14 @@ MAX_TRIES: Final = 10
 _log = logging.getLogger(__name__)
 
 _TAKES_PART: Final = (RowStatus.OPEN, RowStatus.SEALED)
+
+
+class _Due(NamedTuple):
+    """How a group is to end, and from which statuses."""
+
+    status: GroupStatus
+    reason: str
+    expected: tuple[RowStatus, ...]
 
 
 class Groups:
@@ -138,7 +147,7 @@ class Groups:
             if propagate:
                 was_mine = await self._begin_to_end(row, reason)
             else:
-                was_mine = await self._end(row, GroupStatus.CANCELLED, reason, expected=_TAKES_PART)
+                was_mine = await self._end(row, _Due(GroupStatus.CANCELLED, reason, _TAKES_PART))
             if was_mine:
                 return True
             row = await self._row(group_id, who)
@@ -172,12 +181,39 @@ class Groups:
             raise
         return watch
 
-    async def tasks_ended(self, tasks: Sequence[Task]) -> None:
+    async def tasks_ended(self, tasks: Sequence[Task], done: Committed) -> None:
         """Wake those who wait for tasks that this process has ended, and do what follows for their groups."""
         for task in tasks:
             self.ends.task_ended(task)
-        for task in {task.group_id: task for task in tasks}.values():
-            await self.member_ended(task.identity.identity, task.group_id, outcome_of(task))
+        left = {one.run_id: one for one in done.left}
+        for task in {task.group_id: task for task in tasks if task.group_id}.values():
+            if has_to_follow(left.get(task.id), Status(task.status)):
+                await self.member_ended(task.identity.identity, task.group_id, outcome_of(task))
+
+    async def closing(self, who: Identity, group_id: TaskGroupID, member: MemberOutcome) -> Closing | None:
+        """What ends the group together with its last member, which is about to end so; None where the group goes on."""
+        row = await self._row(group_id, who)
+        due = await self._due(row, member) if row.open_members == 1 else None
+        return None if due is None else await self._closing(row, due, is_empty=True, last=member)
+
+    def sole_closing(self, who: Identity, group_id: TaskGroupID, owner: str, member: MemberOutcome) -> Closing:
+        """The same of a sealed group of this owner that has had no other member, without a look at it.
+
+        The store refuses it where the group is another one. It may not be a failed member's, who may cancel it.
+        """
+        now = self._clock.now()
+        group = TaskGroup(id=group_id, session=who, owner_task_id=owner, created_at=now)
+        completion = completion_of(group, (member,), GroupStatus.COMPLETED, "", now)
+        change = ChangeGroup(
+            group_id=group_id,
+            who=who,
+            expected=(RowStatus.SEALED,),
+            status=RowStatus.COMPLETED,
+            is_empty=True,
+            members=1,
+            owner=owner,
+        )
+        return Closing(change, announcements.group_ended(completion), completion)
 
     async def member_ended(self, who: Identity, group_id: TaskGroupID, member: MemberOutcome) -> None:
         """Do what follows for the group of a task that has ended: a failed one may end it, the last one does."""
@@ -210,16 +246,21 @@ class Groups:
 
     async def _settle(self, row: GroupRow, last: MemberOutcome | None = None) -> None:
         """End the group if it has to; `last` is the member that ended just now."""
-        if row.open_members or row.status.is_final or not (row.members or row.status is RowStatus.ENDING):
-            return
-        reason = await self._failure_in(row, last) if row.fails_fast and row.status is not RowStatus.ENDING else ""
+        due = None if row.open_members else await self._due(row, last)
+        if due is not None:
+            await self._end(row, due, is_empty=True, last=last)
+
+    async def _due(self, row: GroupRow, last: MemberOutcome | None) -> _Due | None:
+        """How a group ends whose members have, `last` the last of them; None for one that goes on, or has ended."""
+        if row.status.is_final or not (row.members or row.status is RowStatus.ENDING):
+            return None
+        if row.status is RowStatus.ENDING:
+            return _Due(GroupStatus.CANCELLED, row.reason, (RowStatus.ENDING,))
+        reason = await self._failure_in(row, last) if row.fails_fast else ""
         if reason:
-            await self._end(row, GroupStatus.CANCELLED, reason, expected=_TAKES_PART, is_empty=True, last=last)
-        elif row.status is RowStatus.SEALED:
-            await self._end(row, GroupStatus.COMPLETED, "", expected=(RowStatus.SEALED,), is_empty=True, last=last)
-        elif row.status is RowStatus.ENDING:
-            ending = (RowStatus.ENDING,)
-            await self._end(row, GroupStatus.CANCELLED, row.reason, expected=ending, is_empty=True, last=last)
+            return _Due(GroupStatus.CANCELLED, reason, _TAKES_PART)
+        is_sealed = row.status is RowStatus.SEALED
+        return _Due(GroupStatus.COMPLETED, "", (RowStatus.SEALED,)) if is_sealed else None
 
     async def _failure_in(self, row: GroupRow, last: MemberOutcome | None) -> str:
         """Why a fail-fast group ends, whose members have ended; it is still there when a process died over its end."""
@@ -230,38 +271,37 @@ class Groups:
 
     async def _resolve(self, row: GroupRow) -> None:
         check_resolvable(row.group_id, facts_of(row))
-        if not await self._end(row, GroupStatus.COMPLETED, "", expected=(RowStatus.SEALED,)):
+        if not await self._end(row, _Due(GroupStatus.COMPLETED, "", (RowStatus.SEALED,))):
             raise StatusConflictError(f"group {row.group_id}", row.status, (RowStatus.SEALED,))
 
     async def _end(
-        self,
-        row: GroupRow,
-        status: GroupStatus,
-        reason: str,
-        *,
-        expected: tuple[RowStatus, ...],
-        is_empty: bool = False,
-        last: MemberOutcome | None = None,
+        self, row: GroupRow, due: _Due, *, is_empty: bool = False, last: MemberOutcome | None = None
     ) -> bool:
         """End a group, its members as they stand; False where somebody else has changed it first."""
+        closing = await self._closing(row, due, is_empty=is_empty, last=last)
+        try:
+            await self._changes.commit(Commit(groups=(closing.change,)), [closing.event])
+        except StatusConflictError:
+            return False
+        self.ends.group_ended(closing.completion, retains_turn=row.retains_turn)
+        return True
+
+    async def _closing(self, row: GroupRow, due: _Due, *, is_empty: bool, last: MemberOutcome | None) -> Closing:
+        """What ends a group, its members as they stand."""
         members = await self._outcomes(row, last)
-        completion = completion_of(group_of(row), members, status, reason, self._clock.now())
+        completion = completion_of(group_of(row), members, due.status, due.reason, self._clock.now())
         is_early = any(not member.status.is_terminal for member in members)
         change = ChangeGroup(
             group_id=row.group_id,
             who=row.who,
-            expected=expected,
-            status=RowStatus(status),
-            reason=reason,
+            expected=due.expected,
+            status=RowStatus(due.status),
+            reason=due.reason,
             is_empty=is_empty,
+            members=row.members if is_empty else 0,
             outcome=members_document(members) if is_early else b"",
         )
-        try:
-            await self._changes.commit(Commit(groups=(change,)), [announcements.group_ended(completion)])
-        except StatusConflictError:
-            return False
-        self.ends.group_ended(completion, retains_turn=row.retains_turn)
-        return True
+        return Closing(change, announcements.group_ended(completion), completion)
 
     async def _begin_to_end(self, row: GroupRow, reason: str) -> bool:
         """Cancel the members of a group, each with what its policy takes along, and the group once they have ended."""
@@ -273,10 +313,10 @@ class Groups:
             group_id=row.group_id, who=row.who, expected=_TAKES_PART, status=RowStatus.ENDING, reason=reason
         )
         try:
-            await self._changes.commit(replace(cancelled.commit, groups=(change,)), cancelled.events)
+            done = await self._changes.commit(replace(cancelled.commit, groups=(change,)), cancelled.events)
         except (StatusConflictError, RunOverError, RowNotFoundError):
             return False
-        await self.tasks_ended(cancelled.ended)
+        await self.tasks_ended(cancelled.ended, done)
         await self._follow(row.group_id, self.settle(row.who, row.group_id))
         return True
 
@@ -312,10 +352,11 @@ class Groups:
         return group_of(row, [member.run_id for member in await self._members(row)] if row.members else ())
 
     async def _outcomes(self, row: GroupRow, last: MemberOutcome | None = None) -> list[MemberOutcome]:
-        """The members; a group that has had one alone is not read for it."""
+        """The members, `last` as it has just ended, or is about to; for one that was alone nothing is read."""
         if last is not None and row.members == 1:
             return [last]
-        return [outcome_of(task_of(member)) for member in await self._members(row)] if row.members else []
+        members = [outcome_of(task_of(member)) for member in await self._members(row)] if row.members else []
+        return [last if last is not None and member.task_id == last.task_id else member for member in members]
 
     async def _members(self, row: GroupRow) -> list[RunRow]:
         """The members, whole, in the order they joined."""
@@ -323,6 +364,17 @@ class Groups:
             return (await self._store.group(row.group_id, who=row.who))[1]
         except RowNotFoundError as error:
             raise GroupNotFoundError(row.group_id) from error
+
+
+def has_to_follow(left: GroupLeft | None, ended: Status) -> bool:
+    """Whether the group of a member that ended so has to be looked at; always where it is not known what is left."""
+    if left is None:
+        return True
+    if left.status.is_final:
+        return False
+    if left.open_members:
+        return left.fails_fast and ended is Status.FAILED
+    return left.fails_fast or left.status is not RowStatus.OPEN
 
 
 def facts_of(row: GroupRow) -> GroupFacts:

@@ -8,7 +8,7 @@ row is still as it was read. Nothing of a task is kept here but who waits for it
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -49,7 +49,6 @@ from harborage.tasks.grouping import MAX_TRIES, Groups
 from harborage.tasks.model import (
     GroupAction,
     GroupRequest,
-    MemberOutcome,
     PatchAction,
     PatchStatus,
     SpawnRequest,
@@ -75,13 +74,15 @@ from harborage.tasks.requests import (
     redacted_result,
     tool_request,
 )
-from harborage.tasks.rows import member_of, new_run, outcome_of_failure, outcome_of_result, patch_of, task_of
+from harborage.tasks.rows import new_run, outcome_of_failure, outcome_of_result, patch_of, task_of
+from harborage.tasks.run_ends import EndedRuns
 from harborage.tasks.transitions import Move as Step
 from harborage.tasks.transitions import target_of
 from harborage.tasks.trees import below, cancellation, circle, rows_of
 
 if TYPE_CHECKING:
     from harborage.clock import Timers
+    from harborage.store import Committed
     from harborage.tasks.changes import Launch, Runs
     from harborage.tasks.port import Who
     from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
@@ -115,6 +116,7 @@ class InProcessTaskRegistry:
         self._changes = Changes(self._store, bus)
         self._groups = Groups(self._store, self._changes, clock, redactor, runs)
         self._ends = self._groups.ends
+        self.run_ends = EndedRuns(self._groups, lambda run: self.get(run.run_id, who=run))
         self._is_closed = False
 
     # Spawning
@@ -258,7 +260,7 @@ class InProcessTaskRegistry:
             prior, now = task_of(row), self._clock.now()
             move = Move(run_id=task_id, expected=(row.status,), priority=priority)
             event = announcements.prioritised(replace(prior, priority=priority), prior, now)
-            if await self._has_moved(move, event):
+            if await self._moved(move, event) is not None:
                 return True
         raise StaleChangeError(task_id)
 
@@ -287,22 +289,6 @@ class InProcessTaskRegistry:
     def on_ended(self, listener: Callable[[Quadruple], None]) -> Callable[[], None]:
         self._check_open()
         return self._ends.listen(listener)
-
-    def run_ended(
-        self, who: Quadruple, group_id: str, status: Status, outcome: bytes
-    ) -> Coroutine[Any, Any, None] | None:
-        """What follows from the end of a run that a host of this process has recorded; None where nothing does."""
-        if self._is_closed:
-            return None
-        self._ends.run_ended(who)
-        if not (group_id or self._ends.is_awaited(who.run_id)):
-            return None
-        return self._follow_run(who, group_id, member_of(who.run_id, status, outcome))
-
-    async def _follow_run(self, who: Quadruple, group_id: str, member: MemberOutcome) -> None:
-        if self._ends.is_awaited(who.run_id):
-            self._ends.wake(task_of(await self._row(who.run_id, who, "tasks.run_ended")))
-        await self._groups.member_ended(who.identity, group_id, member)
 
     async def acknowledge_background(self, session: Identity, task_ids: Sequence[TaskID]) -> int:
         self._check_open()
@@ -391,7 +377,7 @@ class InProcessTaskRegistry:
 
     async def aclose(self) -> None:
         """Turn away those who wait here. Closing twice does nothing."""
-        self._is_closed = True
+        self._is_closed = self.run_ends.is_closed = True
         await self._ends.aclose()
 
     # Parts of the above
@@ -442,7 +428,7 @@ class InProcessTaskRegistry:
             done = await self._changes.commit(cancelled.commit, cancelled.events)
         except (StatusConflictError, RunOverError, RowNotFoundError):
             return None
-        await self._groups.tasks_ended(cancelled.ended)
+        await self._groups.tasks_ended(cancelled.ended, done)
         return done.sent[0] if rows[0][0].position else True
 
     async def _mark(self, task_id: TaskID, step: Step, who: Who | None, **parts: Any) -> Task:
@@ -461,18 +447,18 @@ class InProcessTaskRegistry:
                 reason=None if task.error is None else task.error.code,
                 outcome=_outcome(task),
             )
-            if await self._has_moved(move, announcements.moved(step, task, prior, now)):
+            done = await self._moved(move, announcements.moved(step, task, prior, now))
+            if done is not None:
                 if status.is_terminal:
-                    await self._groups.tasks_ended((task,))
+                    await self._groups.tasks_ended((task,), done)
                 return task
         raise StaleChangeError(task_id)
 
-    async def _has_moved(self, move: Move, event: Any) -> bool:
+    async def _moved(self, move: Move, event: Any) -> Committed | None:
         try:
-            await self._changes.commit(Commit(moves=(move,)), [event])
+            return await self._changes.commit(Commit(moves=(move,)), [event])
         except (StatusConflictError, RowNotFoundError):
-            return False
-        return True
+            return None
 
 
 def _outcome(task: Task) -> bytes | None:

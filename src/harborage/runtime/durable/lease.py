@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -25,15 +25,23 @@ from harborage.runtime.durable.reader import Ending
 from harborage.runtime.loop.controls import ControlEvent
 from harborage.runtime.loop.seam import RunRequest
 from harborage.store import Change, Commit, Committed, Guard, Lease, RunQuery
-from harborage.store.errors import ControlsLeftError, LeaseLostError, WaitCycleError
+from harborage.store.errors import (
+    ControlsLeftError,
+    LeaseLostError,
+    RowNotFoundError,
+    StatusConflictError,
+    WaitCycleError,
+)
 from harborage.store.port import commit_now_of
 from harborage.store.times import micros
+from harborage.tasks.closing import EndedRun
 
 if TYPE_CHECKING:
     from harborage.concurrency import Crew
     from harborage.events import RecordBus
     from harborage.runtime.durable.steps import Waiting
     from harborage.store import ControlRow, Records, RunRow, Store
+    from harborage.tasks.closing import Closing, RunEnds
 
 Refuse: TypeAlias = Callable[[ControlEvent], None]
 """Says of a control that it came too late."""
@@ -52,8 +60,8 @@ class LeasedRun(msgspec.Struct, kw_only=True):
     `attempts` counts its claims since it last made progress; `sent` are the controls that were handed to its inbox, by
     number, as far as they are not known to be taken; `parked` is what it is given back with when it leaves memory;
     `ending` is how it ended, where somebody waits for that; `is_lost` says that another worker has it; `unreadable` is
-    why it can go no further than its next boundary; `group` is that of its task, `tool_calls` counts the calls it made
-    here, `unsaved` are entries that are kept with its end.
+    why it can go no further than its next boundary; `group` is that of its task, `parent` the run that started it;
+    `tool_calls` counts the calls it made here, `unsaved` are entries that are kept with its end.
     """
 
     request: RunRequest
@@ -71,6 +79,7 @@ class LeasedRun(msgspec.Struct, kw_only=True):
     unreadable: ControlUnreadableError | None = None
     task: asyncio.Task[None] | None = None
     group: str = ""
+    parent: str = ""
     tool_calls: int = 0
     unsaved: list[bytes] = []
 
@@ -138,6 +147,13 @@ class LeasedRun(msgspec.Struct, kw_only=True):
     def left(self) -> list[ControlEvent]:
         """The controls that the run was handed and never took."""
         return [control for _, control in self.sent]
+
+
+class _Closing(NamedTuple):
+    """What ends a group with its last member, and its event as it is kept."""
+
+    what: Closing
+    event: BufferedEvent
 
 
 class Ledger:
@@ -258,9 +274,12 @@ class Ledger:
         """Whether these entries end a row of attempts that came to nothing."""
         return self._run.attempts > 1 and any(map(is_outcome, entries))
 
-    async def end(self, entry: bytes, change: Change, refuse: Refuse | None) -> None:
-        """End the run. Of the controls that it never took, which are consumed with it, `refuse` says that each came too
-        late: with the end where that can be kept together, else after it.
+    async def end(
+        self, entry: bytes, change: Change, refuse: Refuse | None, ends: RunEnds | None = None
+    ) -> Coroutine[Any, Any, None] | None:
+        """End the run; returns what follows from that by `ends`, if anything. Of the controls that it never took, which
+        are consumed with it, `refuse` says that each came too late: with the end where that can be kept together, else
+        after it. So it is with the end of the group whose last member it was.
 
         Raises:
             RunTakenError, RecordRefusedError: nothing was written.
@@ -272,21 +291,36 @@ class Ledger:
         self._taken += self._run.taken()
         taken = self._taken
         refused = 0
+        end = EndedRun.of(self._run.request.who, change, group=self._run.group, parent=self._run.parent)
+        closing, is_refused = await self._closing(end, ends, is_refused=False), False
         while True:
             self._taken = (*taken, *(number for number, _ in self._run.sent), *late)
             if self._news is not None:
                 refused = self._refuse(refused, refuse)
                 self._news.let_go()
             try:
-                await self._write(slim, bodies, change)
+                done = await self._write(slim, bodies, change, closing)
             except ControlsLeftError as error:
                 for control in error.controls:
                     self._run.admit(control)
                 late = tuple(control.number for control in error.controls)  # one that cannot be read ends with its run
+            except (StatusConflictError, RowNotFoundError) as error:
+                if closing is None:
+                    raise RecordRefusedError(self._run.lease.run_id, error_text(error)) from error
+                # The group is not as it was taken to be: it is looked at, and if it moves again it ends after the run.
+                closing, is_refused = None if is_refused else await self._closing(end, ends, is_refused=True), True
             else:
                 self.close()
                 self._refuse(refused, refuse)
-                return
+                left = next(iter(done.left), None)
+                return None if ends is None else ends.ended(end, left, None if closing is None else closing.what)
+
+    async def _closing(self, end: EndedRun, ends: RunEnds | None, *, is_refused: bool) -> _Closing | None:
+        """What ends the run's group with the run, where its event can be kept with that."""
+        if ends is None or self._news is None or self._bus is None or not end.group:
+            return None
+        what = await ends.closing(end, is_refused=is_refused)
+        return None if what is None else _Closing(what, BufferedEvent(*self._bus.prepare(what.event)))
 
     def _refuse(self, since: int, refuse: Refuse | None) -> int:
         """Refuse the controls that were left, but for those that were refused; how many they are now."""
@@ -317,13 +351,19 @@ class Ledger:
         except LeaseLostError:
             return
 
-    async def _write(self, entries: Sequence[bytes], bodies: Mapping[str, bytes], change: Change | None) -> None:
+    async def _write(
+        self,
+        entries: Sequence[bytes],
+        bodies: Mapping[str, bytes],
+        change: Change | None,
+        closing: _Closing | None = None,
+    ) -> Committed:
         try:
-            await self._commit(entries, bodies, change, self._taken)
+            done = await self._commit(entries, bodies, change, self._taken, closing)
         except LeaseLostError as error:
             self._run.is_lost = True
             raise RunTakenError(self._run.lease.run_id) from error
-        except ControlsLeftError:
+        except (ControlsLeftError, StatusConflictError, RowNotFoundError):
             raise
         except BaseException as error:
             self._is_torn |= bool(entries)
@@ -332,14 +372,20 @@ class Ledger:
             raise
         if entries:
             self._is_torn = False
+        return done
 
     async def _commit(
-        self, entries: Sequence[bytes], bodies: Mapping[str, bytes], change: Change | None, taken: tuple[int, ...]
-    ) -> None:
+        self,
+        entries: Sequence[bytes],
+        bodies: Mapping[str, bytes],
+        change: Change | None,
+        taken: tuple[int, ...],
+        closing: _Closing | None = None,
+    ) -> Committed:
         run, news = self._run, self._news
         told = () if news is None else news.leave()
         try:
-            done = await self._store.commit(self._change(entries, bodies, change, taken, told))
+            done = await self._store.commit(self._change(entries, bodies, change, taken, told, closing))
         except asyncio.CancelledError:
             self._unsure, self._unsure_news = len(entries), len(told)
             self._come_back(told)
@@ -354,8 +400,7 @@ class Ledger:
             kept, self._unsure = self._unsure, 0
             run.position += kept
             self._look_for_unsure()
-            await self._commit(entries[kept:], bodies, change, taken)
-            return
+            return await self._commit(entries[kept:], bodies, change, taken, closing)
         except Exception:
             self._come_back(told)
             raise
@@ -363,7 +408,8 @@ class Ledger:
         run.position += len(entries)
         self._taken = self._taken[len(taken) :]
         if news is not None:
-            news.kept(told, done)
+            news.kept(told if closing is None else (*told, closing.event), done)
+        return done
 
     def _look_for_unsure(self) -> None:
         """Let readers be told what an append that was cut short has kept; it is not kept again."""
@@ -384,8 +430,11 @@ class Ledger:
         change: Change | None,
         taken: tuple[int, ...],
         told: tuple[BufferedEvent, ...],
+        closing: _Closing | None = None,
     ) -> Commit:
         guard = Guard(lease=self._run.lease, position=self._run.position)
+        if closing is not None:
+            told = (*told, closing.event)
         if not told:
             return Commit(guard=guard, entries=tuple(entries), bodies=bodies, change=change, consumed=taken)
         return Commit(
@@ -396,6 +445,7 @@ class Ledger:
             consumed=(*taken, *(one.consumes for one in told if one.consumes)),
             who=self._run.request.who.identity,
             events=tuple(one.data for one in told),
+            groups=() if closing is None else (closing.what.change,),
         )
 
     async def _was_kept(self) -> bool:
@@ -408,7 +458,14 @@ class Ledger:
 def claimed(row: RunRow) -> LeasedRun:
     """A run that this worker has claimed; what it was asked for is in its first entry."""
     request = RunRequest(who=row.quadruple, goal=row.about)
-    return LeasedRun(request=request, lease=row.lease, position=row.position, attempts=row.attempts, group=row.group)
+    return LeasedRun(
+        request=request,
+        lease=row.lease,
+        position=row.position,
+        attempts=row.attempts,
+        group=row.group,
+        parent=row.parent,
+    )
 
 
 def parked(waiting: Waiting, now: datetime) -> Change:

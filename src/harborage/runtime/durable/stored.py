@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import builtins
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -51,12 +51,12 @@ from harborage.store.port import commit_now_of, keep_alive
 
 if TYPE_CHECKING:
     from harborage.events import RecordBus
-    from harborage.identity import Quadruple
     from harborage.planner import Finish
     from harborage.runtime.durable.steps import EffectTable
     from harborage.runtime.loop.controls import ControlEvent
     from harborage.runtime.loop.pauses import PauseCoordinator
     from harborage.store import Committed
+    from harborage.tasks.closing import RunEnds
 
 _LINGER = timedelta(seconds=1)
 _RECHECK = timedelta(seconds=30)
@@ -71,8 +71,8 @@ class StoredEngine:
     """Runs of one store, carried by this process as `worker` while it serves; start, send and read work at any time.
 
     `agent` is written into the runs that are started here and names those that are carried here. A run that only waits
-    leaves memory after `linger`. `refused` hears of every control that its run, being over, never took; `ended` of the
-    end of each run and its group, and gives what follows from it; `outcome_of` says what is kept of the error that ends
+    leaves memory after `linger`. `refused` hears of every control that its run, being over, never took; `ends` of the
+    end of each run, and gives what ends with it and what follows; `outcome_of` says what is kept of the error that ends
     one. `max_unread` controls may wait for a run, besides a CANCEL. What runs publish on a `bus` over the same store is
     kept with what they record.
     """
@@ -89,7 +89,7 @@ class StoredEngine:
         linger: timedelta = _LINGER,
         recheck: timedelta = _RECHECK,
         refused: Callable[[ControlEvent], None] | None = None,
-        ended: Callable[[Quadruple, str, Status, bytes], Coroutine[Any, Any, None] | None] | None = None,
+        ends: RunEnds | None = None,
         outcome_of: Callable[[Exception], bytes] | None = None,
         max_unread: int = MAX_UNREAD,
         bus: RecordBus | None = None,
@@ -106,7 +106,7 @@ class StoredEngine:
         self._linger_s = linger.total_seconds()
         self._recheck_s = recheck.total_seconds()
         self._refused = refused
-        self._ended = ended
+        self._run_ends = ends
         self._outcome_of = outcome_of
         self._bus = bus
         self._logger = logging.getLogger(__name__) if logger is None else logger
@@ -161,7 +161,8 @@ class StoredEngine:
         done = await self._store.commit(commit) if commit_now is None else commit_now(commit, accepted)
         if worker:
             lease, position = Lease(row.run_id, worker, 1), len(entries)
-            await self._begin(LeasedRun(request=request, lease=lease, position=position, group=row.group), entries)
+            run = LeasedRun(request=request, lease=lease, position=position, group=row.group, parent=row.parent)
+            await self._begin(run, entries)
         else:
             self._next.changed.set()
         return done
@@ -424,11 +425,9 @@ class StoredEngine:
 
     async def _end(self, run: LeasedRun, ledger: Ledger, entry: bytes, change: Change) -> None:
         """Record the end of a run, and do what follows from it for its task."""
-        await ledger.end(entry, change, self._refused)
-        if self._ended is not None and change.status is not None:
-            follow = self._ended(run.request.who, run.group, change.status, change.outcome or b"")
-            if follow is not None:
-                self._ends.start(follow, f"what follows from the end of {run.lease.run_id}")
+        follow = await ledger.end(entry, change, self._refused, self._run_ends)
+        if follow is not None:
+            self._ends.start(follow, f"what follows from the end of {run.lease.run_id}")
 
     def _blocked(self, error: Exception) -> Change:
         """How a run is given back that other code, or a repair, must come to."""

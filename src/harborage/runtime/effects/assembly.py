@@ -36,7 +36,7 @@ from harborage.runtime.effects.outages import patience_of
 from harborage.runtime.effects.program import AgentProgram
 from harborage.runtime.effects.services import AgentServices
 from harborage.runtime.effects.table import AgentEffects
-from harborage.runtime.effects.task_runs import TaskRuns
+from harborage.runtime.effects.task_runs import TaskEnds, TaskRuns
 from harborage.runtime.loop.context import ContextSource
 from harborage.runtime.loop.controls import ControlEvent
 from harborage.runtime.loop.state import ControlErrors
@@ -378,7 +378,7 @@ def _engine(
         clock=setup.clock,
         linger=setup.options.linger,
         refused=refused,
-        ended=tasks.run_ended,
+        ends=TaskEnds(tasks.run_ends),
         outcome_of=lambda error: outcome_of_failure(effects.failure_of(error)),
         max_unread=setup.options.max_unread_controls,
         bus=bus if isinstance(bus, RecordBus) else None,

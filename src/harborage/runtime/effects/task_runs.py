@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from harborage import codec
+from harborage.errors import HarborageError, error_reason
+from harborage.planner.spawning import is_own_group
 from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope, TaskCancelled
-from harborage.store import SendControl
+from harborage.store import SendControl, Status
 from harborage.tasks import TaskLimitError
 
 if TYPE_CHECKING:
     from harborage.clock import Clock
     from harborage.identity import Quadruple
-    from harborage.store import RunRow
+    from harborage.store import GroupLeft, RunRow
     from harborage.tasks.changes import Launch
+    from harborage.tasks.closing import Closing, EndedRun
+    from harborage.tasks.run_ends import EndedRuns
+
+
+_log = logging.getLogger(__name__)
 
 
 class TaskRuns:
@@ -66,3 +74,22 @@ class Admission:
             del self._at_most[tenant]
             raise TaskLimitError("max_running", self._most, f"tenant {tenant!r}, of runs that have not ended,")
         self._at_most[tenant] += 1
+
+
+class TaskEnds:
+    """What the end of a run is for its task: with that of a group whose last member it was in the same commit."""
+
+    def __init__(self, runs: EndedRuns) -> None:
+        self._runs = runs
+
+    async def closing(self, end: EndedRun, *, is_refused: bool) -> Closing | None:
+        if not is_refused and is_own_group(end.group) and end.status is not Status.FAILED:
+            return self._runs.sole_closing(end)  # it was sealed when the run was spawned
+        try:
+            return await self._runs.closing(end)
+        except HarborageError as error:
+            _log.warning("group %s is ended later: %s", end.group, error_reason(error))
+            return None
+
+    def ended(self, end: EndedRun, left: GroupLeft | None, closing: Closing | None) -> Coroutine[Any, Any, None] | None:
+        return self._runs.ended(end, left, closing)
