@@ -11,6 +11,7 @@ Each package declares its own errors next to the code that raises them; this fil
     │   ├── IdentityIncompleteError
     │   ├── IdentityMissingError
     │   └── IdentityRequiredError
+    ├── identity.AdminScopeRequiredError  what is asked for is not the caller's own
     ├── codec.UnserializableError         a value cannot become JSON; names the path
     ├── drivers.DriverError               a name→factory table was used wrongly
     ├── events.EventError                 bus, filters, replay, redaction

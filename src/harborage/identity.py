@@ -6,6 +6,7 @@ identity as an argument; the ambient slots here exist for the few that read it a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextvars import ContextVar
 
 import msgspec
@@ -31,6 +32,16 @@ class IdentityMissingError(IdentityError):
 
 class IdentityRequiredError(IdentityError):
     """An operation was asked for without a complete identity (tenant, user, session, and run where one is needed)."""
+
+
+class AdminScopeRequiredError(HarborageError):
+    """What is asked for is not the caller's own. `what` names it, `scopes` are those of which it takes one."""
+
+    def __init__(self, what: str = "", scopes: Iterable[str] = ("admin",)) -> None:
+        self.what = what
+        self.scopes = tuple(sorted(scopes))
+        listed = " or ".join(map(repr, self.scopes))
+        super().__init__(f"{what} takes the scope {listed}; bind it with `bind_scopes`" if what else "")
 
 
 class Identity(msgspec.Struct, frozen=True):

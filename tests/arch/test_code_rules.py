@@ -313,26 +313,13 @@ def test_an_exception_covers_only_its_own_path() -> None:
     assert broken({Path("harborage/runtime/durables.py"): task}, unowned_tasks, excepted=excepted)
 
 
-# Each is defined in several packages that do not import one another, and is caught by the name of its own package.
-SHARED_ERROR_NAMES = {
-    "AdminScopeRequiredError",
-    "IdempotencyConflictError",
-    "InboxFullError",
-    "InvalidRequestError",
-    "ScopeMismatchError",
-    "ScriptExhaustedError",
-    "StoreClosedError",
-    "TaskError",
-    "WaitCycleError",
-}
-
-
 def test_the_name_of_an_error_is_unique(modules: Mapping[Path, ast.Module]) -> None:
-    """A reader of a log knows which error it is; the names that are still defined twice are listed above."""
+    """A reader of a log knows which error it is, and no file has to import one under another name."""
     names = Counter(
         node.name
         for tree in modules.values()
         for node in tree.body
         if isinstance(node, ast.ClassDef) and node.name.endswith("Error") and not node.name.startswith("_")
     )
-    assert {name for name, count in names.items() if count > 1} == SHARED_ERROR_NAMES
+    assert len(names) > 100
+    assert not {name for name, count in names.items() if count > 1}

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harborage.events import (
-    AdminScopeRequiredError,
     AggregateBadWindowError,
     BusClosedError,
     ClientFilter,
@@ -28,7 +27,7 @@ from harborage.events import (
     needs_admin,
     selects,
 )
-from harborage.identity import Identity, IdentityRequiredError, Quadruple, bound
+from harborage.identity import AdminScopeRequiredError, Identity, IdentityRequiredError, Quadruple, bound
 from harborage.testing.clock import FakeClock
 from tests.kit.tables import each_row
 

@@ -26,8 +26,8 @@ from harborage.events.durable_bus import DurableEventBus, make
 from harborage.events.errors import BusBacklogError, BusStalledError, EventCorruptError, EventGapError
 from harborage.events.writer import MAX_SESSIONS, RETRY_S
 from harborage.identity import Quadruple
+from harborage.state.errors import StoreClosedError
 from harborage.store import Commit, Committed, EventQuery, EventRow, NewEvent
-from harborage.store.errors import StoreClosedError
 from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.conformance.event_bench import ME, MINE, a_chunk, an_event, names

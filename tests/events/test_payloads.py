@@ -222,7 +222,7 @@ def test_a_task_without_a_parent_says_so() -> None:
 def test_a_group_completion_keeps_results_as_json() -> None:
     """Stored JSON text of a member's result travels unquoted."""
     member = events.TaskGroupMember("a", "complete", msgspec.Raw(b'{"n":1}'))
-    failed = events.TaskGroupMember("b", "failed", None, events.TaskError("boom", "it broke"))
+    failed = events.TaskGroupMember("b", "failed", None, events.TaskMemberFailure("boom", "it broke"))
     done = events.TaskGroupCompletion("g", events.Triple.of(WHO), "owner", "completed", NOW, (member, failed))
     wire = _wire(events.TaskGroupResolvedPayload(done))["Completion"]
     assert wire == {

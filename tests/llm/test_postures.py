@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harborage.events import AdminScopeRequiredError, EventType, LLMPostureReadAdminPayload, MemoryEventBus
-from harborage.identity import IdentityRequiredError, Quadruple, bound
+from harborage.events import EventType, LLMPostureReadAdminPayload, MemoryEventBus
+from harborage.identity import AdminScopeRequiredError, IdentityRequiredError, Quadruple, bound
 from harborage.llm import ConfigSnapshot, ModelRef, Posture, PostureReader, config_for, posture
 from harborage.testing.events import EventRecorder
 from tests.kit.tables import each_row

@@ -27,7 +27,7 @@ from harborage.runtime.durable.journal import Done, decode_entries
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
 from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
-from harborage.runtime.pauses import AlreadyResumedError, Pause, PauseDecision, ScopeMismatchError
+from harborage.runtime.pauses import AlreadyResumedError, Pause, PauseDecision, PauseScopeMismatchError
 from harborage.runtime.run import Run
 from harborage.state.storage import Storage, open_storage
 from harborage.testing.clock import FakeClock
@@ -207,14 +207,14 @@ async def test_an_answer_is_refused_for_another_principal(place: Place) -> None:
         for other in (EVE, STRANGER):
             with pytest.raises(RunNotFoundError):
                 await rt.run(run_id, who=other)
-            with pytest.raises(ScopeMismatchError):
+            with pytest.raises(PauseScopeMismatchError):
                 await rt.pauses.resume(pause.token, PauseDecision.APPROVE, who=other)
             forged = ControlEvent(
                 ControlType.APPROVE, other.with_run(run_id), Scope.ADMIN, other.tenant_id, {"token": pause.token}
             )
             with pytest.raises(Exception, match="identity"):
                 await (await rt.run(run_id, who=ADA))._engine.send(run_id, forged)
-        with pytest.raises(ScopeMismatchError):
+        with pytest.raises(PauseScopeMismatchError):
             await answered(rt, pause, ApprovalDecision.APPROVE, who=STRANGER)
         with pytest.raises(ApprovalScopeRequiredError):
             await answered(rt, pause, ApprovalDecision.APPROVE, who=ADA, scopes=frozenset())

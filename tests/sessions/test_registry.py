@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.events import Event, EventType, MemoryEventBus, unix_ns
-from harborage.identity import Identity, IdentityRequiredError, bound
+from harborage.identity import AdminScopeRequiredError, Identity, IdentityRequiredError, bound
 from harborage.sessions import (
     Session,
     SessionAlreadyOpenError,
@@ -27,7 +27,6 @@ from harborage.sessions import (
     SessionRegistry,
     SessionRegistryClosedError,
     SessionReopenForbiddenError,
-    SessionScopeRequiredError,
     SessionStoreRequiredError,
     Sweep,
 )
@@ -328,7 +327,7 @@ async def test_looking_at_others_needs_a_scope_and_is_told(
         SessionFilter(tenants=("acme",)),
         SessionFilter(tenants=("acme", "other"), users=("ann",)),
     ):
-        with pytest.raises(SessionScopeRequiredError):
+        with pytest.raises(AdminScopeRequiredError):
             await starting().list(wanted, who=ME)
     assert told.events == []
     assert ids(await starting().list(SessionFilter(tenants=("acme",)), who=ME, scopes=ADMIN)) == {"s1", "s2"}

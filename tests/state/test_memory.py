@@ -10,7 +10,7 @@ from harborage.drivers import DriverTable, DriverUnknownError
 from harborage.identity import Quadruple
 from harborage.state import (
     STATE_DRIVERS,
-    IdempotencyConflictError,
+    EventIdConflictError,
     MemoryStateStore,
     StateConfig,
     StateRecord,
@@ -78,8 +78,8 @@ def test_the_table_names_the_drivers_there_are() -> None:
 
 def test_a_conflict_names_the_event_id() -> None:
     """The error carries the id and says what to do; without one it says what it means."""
-    error = IdempotencyConflictError("e-1")
+    error = EventIdConflictError("e-1")
     assert error.event_id == "e-1"
     assert "'e-1'" in str(error)
     assert "make a new id" in str(error)
-    assert str(IdempotencyConflictError()).startswith("An event id was used again")
+    assert str(EventIdConflictError()).startswith("An event id was used again")

@@ -18,7 +18,8 @@ from harborage.llm import (
     TextPart,
     ToolCallStructured,
 )
-from harborage.testing.llm import LLMScriptExhaustedError, ScriptedLLM, calls_tools, says
+from harborage.llm.scripted import ScriptExhaustedError
+from harborage.testing.llm import ScriptedLLM, calls_tools, says
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +62,7 @@ async def test_lines():
 
 async def test_the_end_of_the_script():
     """One question too many is an error that names the run."""
-    with a_run("r-9"), pytest.raises(LLMScriptExhaustedError, match="r-9"):
+    with a_run("r-9"), pytest.raises(ScriptExhaustedError, match="r-9"):
         await ScriptedLLM().complete(asks("x"))
 
 

@@ -25,7 +25,7 @@ from harborage.planner import (
 from harborage.planner.finish import FinishPlanner
 from harborage.planner.trajectory import UNSET_TIME
 from harborage.runtime.host import Runtime
-from harborage.testing.planners import RecordingPlanner, ScriptedPlanner, ScriptExhaustedError
+from harborage.testing.planners import PlannerScriptExhaustedError, RecordingPlanner, ScriptedPlanner
 from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
@@ -93,7 +93,7 @@ async def test_a_script_has_an_end():
     planner = ScriptedPlanner([CALL])
     await planner.next(run())
     for _ in range(2):
-        with pytest.raises(ScriptExhaustedError, match=r"run r-1: the script has 1 line\(s\)") as caught:
+        with pytest.raises(PlannerScriptExhaustedError, match=r"run r-1: the script has 1 line\(s\)") as caught:
             await planner.next(run())
         assert (caught.value.run_id, caught.value.lines) == ("r-1", 1)
 

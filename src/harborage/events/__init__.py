@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from harborage.events.bus import RecordBus as RecordBus
     from harborage.events.bus import RunBuffer as RunBuffer
     from harborage.events.durable_bus import DurableEventBus as DurableEventBus
-    from harborage.events.errors import AdminScopeRequiredError as AdminScopeRequiredError
     from harborage.events.errors import AggregateBadWindowError as AggregateBadWindowError
     from harborage.events.errors import BusBacklogError as BusBacklogError
     from harborage.events.errors import BusClosedError as BusClosedError
@@ -150,7 +149,6 @@ if TYPE_CHECKING:
     from harborage.events.payloads.tasks import TaskBackgroundAcknowledgedPayload as TaskBackgroundAcknowledgedPayload
     from harborage.events.payloads.tasks import TaskCancelledPayload as TaskCancelledPayload
     from harborage.events.payloads.tasks import TaskCompletedPayload as TaskCompletedPayload
-    from harborage.events.payloads.tasks import TaskError as TaskError
     from harborage.events.payloads.tasks import TaskFailedPayload as TaskFailedPayload
     from harborage.events.payloads.tasks import TaskGroupCancelledPayload as TaskGroupCancelledPayload
     from harborage.events.payloads.tasks import TaskGroupCompletion as TaskGroupCompletion
@@ -158,6 +156,7 @@ if TYPE_CHECKING:
     from harborage.events.payloads.tasks import TaskGroupMember as TaskGroupMember
     from harborage.events.payloads.tasks import TaskGroupResolvedPayload as TaskGroupResolvedPayload
     from harborage.events.payloads.tasks import TaskGroupSealedPayload as TaskGroupSealedPayload
+    from harborage.events.payloads.tasks import TaskMemberFailure as TaskMemberFailure
     from harborage.events.payloads.tasks import TaskPatchAppliedPayload as TaskPatchAppliedPayload
     from harborage.events.payloads.tasks import TaskPatchRejectedPayload as TaskPatchRejectedPayload
     from harborage.events.payloads.tasks import TaskPausedPayload as TaskPausedPayload
@@ -212,7 +211,7 @@ else:
             "harborage.events.bus": "BUS_DRIVERS EventBus RecordBus RunBuffer",
             "harborage.events.durable_bus": "DurableEventBus",
             "harborage.events.errors": (
-                "AdminScopeRequiredError AggregateBadWindowError BusBacklogError BusClosedError BusConfigError "
+                "AggregateBadWindowError BusBacklogError BusClosedError BusConfigError "
                 "BusStalledError CursorTooOldError EventCorruptError EventError EventGapError "
                 "IdentityScopeRequiredError InvalidEventError RedactionDepthExceededError RedactionError "
                 "RedactionFailedError RedactorMissingError ReplayUnavailableError SequenceProvidedError "
@@ -265,7 +264,7 @@ else:
                 "TopologyEdge TopologyNode TopologyProjection"
             ),
             "harborage.events.payloads.tasks": (
-                "TaskBackgroundAcknowledgedPayload TaskCancelledPayload TaskCompletedPayload TaskError "
+                "TaskBackgroundAcknowledgedPayload TaskCancelledPayload TaskCompletedPayload TaskMemberFailure "
                 "TaskFailedPayload TaskGroupCancelledPayload TaskGroupCompletion TaskGroupCreatedPayload "
                 "TaskGroupMember TaskGroupResolvedPayload TaskGroupSealedPayload TaskPatchAppliedPayload "
                 "TaskPatchRejectedPayload TaskPausedPayload TaskPrioritisedPayload TaskResumedPayload "

@@ -16,9 +16,9 @@ from msgspec.structs import force_setattr
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.errors import names_of
-from harborage.events.errors import AdminScopeRequiredError, AggregateBadWindowError
+from harborage.events.errors import AggregateBadWindowError
 from harborage.events.filters import Cursor, Filter
-from harborage.identity import IdentityRequiredError, effective_quadruple, held_scopes
+from harborage.identity import AdminScopeRequiredError, IdentityRequiredError, effective_quadruple, held_scopes
 
 if TYPE_CHECKING:
     from harborage.events.bus import EventBus
@@ -61,7 +61,7 @@ def bus_filter(wanted: ClientFilter, who: Identity | Quadruple, scopes: frozense
     """
     is_admin = needs_admin(wanted, who)
     if is_admin and not scopes & ADMIN_SCOPES:
-        raise AdminScopeRequiredError()
+        raise AdminScopeRequiredError("events: a query beyond the caller's own tenant, user or session", ADMIN_SCOPES)
     tenant, user, session = (_only(axis) for axis in _axes(wanted, who))
     types = tuple(name for name in wanted.event_types if name)
     return Filter(tenant, user, session, _only(_named(wanted.run_ids)), types, is_admin)

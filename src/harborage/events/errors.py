@@ -7,7 +7,6 @@ EventError
 ├── BusClosedError                 the bus has been closed
 ├── BusConfigError                 a bound of the bus makes no sense
 ├── IdentityScopeRequiredError     a filter names less than a whole session and is not an admin's
-├── AdminScopeRequiredError        a query crosses tenants, users or sessions without the scope for it
 ├── SubscriberLimitReachedError    too many live subscriptions for one session
 ├── ReplayUnavailableError         this bus keeps nothing to replay
 ├── CursorTooOldError              the requested events are kept no longer
@@ -63,10 +62,6 @@ class BusConfigError(EventError):
 
 class IdentityScopeRequiredError(EventError):
     """A filter must name tenant, user and session, or be an admin filter."""
-
-
-class AdminScopeRequiredError(EventError):
-    """The query reaches beyond the caller's own tenant, user or session; that needs `admin` or `console:fleet`."""
 
 
 class SubscriberLimitReachedError(EventError):

@@ -22,7 +22,7 @@ from harborage.events.payloads.runtime import (
     TopologyNode,
     TopologyProjection,
 )
-from harborage.events.payloads.tasks import TaskError, TaskGroupCompletion, TaskGroupMember
+from harborage.events.payloads.tasks import TaskGroupCompletion, TaskGroupMember, TaskMemberFailure
 from harborage.events.types import EventType
 from harborage.identity import Identity, Quadruple
 
@@ -41,8 +41,8 @@ S = TypeVar("S", bound=msgspec.Struct)
 _AS_THEY_ARE: Final = (bool, int, float, datetime, Identity, Quadruple, Triple, Principal)
 # The typed parts of payloads; any other value of a field is redacted as plain data.
 _PARTS: Final = frozenset(
-    {LLMCost, LLMUsage, TaskError, TaskGroupMember, TaskGroupCompletion, TopologyProjection, TopologyNode, TopologyEdge,
-     BusEnvelope}
+    {LLMCost, LLMUsage, TaskMemberFailure, TaskGroupMember, TaskGroupCompletion, TopologyProjection, TopologyNode,
+     TopologyEdge, BusEnvelope}
 )  # fmt: skip
 
 

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from harborage.clock import SYSTEM_CLOCK, Clock
-from harborage.events import AdminScopeRequiredError, Event, EventBus, EventType, LLMPostureReadAdminPayload
-from harborage.identity import Quadruple, current_scopes, effective_quadruple, require_triple
+from harborage.events import Event, EventBus, EventType, LLMPostureReadAdminPayload
+from harborage.identity import AdminScopeRequiredError, Quadruple, current_scopes, effective_quadruple, require_triple
 from harborage.llm.configure import complete_settings
 
 if TYPE_CHECKING:
@@ -58,9 +58,7 @@ class PostureReader:
         assert caller is not None
         if tenant and tenant != caller.tenant_id:
             if ADMIN not in current_scopes():
-                raise AdminScopeRequiredError(
-                    f"llm.posture: reading another tenant's posture needs the scope {ADMIN!r}"
-                )
+                raise AdminScopeRequiredError("llm.posture: another tenant's posture", (ADMIN,))
             await self._publish(caller, tenant)
         return self._posture
 

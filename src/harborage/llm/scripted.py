@@ -62,7 +62,11 @@ class ScriptInvalidError(LLMConfigError):
 
 
 class ScriptExhaustedError(LLMError):
-    """A scripted model was asked for more turns than its script has; add turns, or a turn with `when`."""
+    """A scripted model was asked for more than its script has; add to the script. `run_id` names the run, if known."""
+
+    def __init__(self, message: str = "", *, run_id: str = "") -> None:
+        self.run_id = run_id
+        super().__init__(message)
 
 
 class ScriptedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from harborage.runtime.effects.approval.errors import BusRequiredError as BusRequiredError
     from harborage.runtime.effects.approval.errors import CoordinatorRequiredError as CoordinatorRequiredError
     from harborage.runtime.effects.approval.errors import GateClosedError as GateClosedError
-    from harborage.runtime.effects.approval.errors import InvalidRequestError as InvalidRequestError
+    from harborage.runtime.effects.approval.errors import InvalidApprovalError as InvalidApprovalError
     from harborage.runtime.effects.approval.errors import PolicyFailedError as PolicyFailedError
     from harborage.runtime.effects.approval.errors import PolicyRequiredError as PolicyRequiredError
     from harborage.runtime.effects.approval.errors import RedactorRequiredError as RedactorRequiredError
@@ -48,7 +48,7 @@ else:
             "harborage.runtime.effects.approval.errors": (
                 "ApprovalCancelledError ApprovalDecisionError ApprovalError ApprovalMismatchError "
                 "ApprovalNotFoundError ApprovalScopeRequiredError ApprovalUnrecordedError BusRequiredError "
-                "CoordinatorRequiredError GateClosedError InvalidRequestError PolicyFailedError "
+                "CoordinatorRequiredError GateClosedError InvalidApprovalError PolicyFailedError "
                 "PolicyRequiredError RedactorRequiredError"
             ),
             "harborage.runtime.effects.approval.gate": "ApprovalGate DEFAULT_TIMEOUT",

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from harborage.runtime.durable.pauses.errors import AlreadyResumedError as AlreadyResumedError
     from harborage.runtime.durable.pauses.errors import CheckpointCorruptError as CheckpointCorruptError
     from harborage.runtime.durable.pauses.errors import CrossTenantScopeError as CrossTenantScopeError
-    from harborage.runtime.durable.pauses.errors import CrossUserScopeError as CrossUserScopeError
     from harborage.runtime.durable.pauses.errors import InvalidDeadlineError as InvalidDeadlineError
     from harborage.runtime.durable.pauses.errors import InvalidPageError as InvalidPageError
     from harborage.runtime.durable.pauses.errors import InvalidReasonError as InvalidReasonError
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from harborage.runtime.durable.pauses.errors import PauseDecisionError as PauseDecisionError
     from harborage.runtime.durable.pauses.errors import PauseError as PauseError
     from harborage.runtime.durable.pauses.errors import PauseNotFoundError as PauseNotFoundError
-    from harborage.runtime.durable.pauses.errors import ScopeMismatchError as ScopeMismatchError
+    from harborage.runtime.durable.pauses.errors import PauseScopeMismatchError as PauseScopeMismatchError
     from harborage.runtime.durable.pauses.errors import UnsupportedFormatVersionError as UnsupportedFormatVersionError
     from harborage.runtime.durable.pauses.listing import DEFAULT_PAGE_SIZE as DEFAULT_PAGE_SIZE
     from harborage.runtime.durable.pauses.listing import HEAVY_PAYLOAD_BYTES as HEAVY_PAYLOAD_BYTES
@@ -57,8 +56,8 @@ else:
             "harborage.runtime.durable.pauses.coordinator": "Coordinator",
             "harborage.runtime.durable.pauses.errors": (
                 "AlreadyAnsweredError AlreadyResumedError CheckpointCorruptError CrossTenantScopeError "
-                "CrossUserScopeError InvalidDeadlineError InvalidPageError InvalidReasonError PauseAmbiguousError "
-                "PauseDecisionError PauseError PauseNotFoundError ScopeMismatchError UnsupportedFormatVersionError"
+                "InvalidDeadlineError InvalidPageError InvalidReasonError PauseAmbiguousError "
+                "PauseDecisionError PauseError PauseNotFoundError PauseScopeMismatchError UnsupportedFormatVersionError"
             ),
             "harborage.runtime.durable.pauses.listing": (
                 "DEFAULT_PAGE_SIZE HEAVY_PAYLOAD_BYTES MAX_PAGE_SIZE ProjectedPayload project_payload"

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from harborage.sessions.errors import SessionNotFoundError as SessionNotFoundError
     from harborage.sessions.errors import SessionRegistryClosedError as SessionRegistryClosedError
     from harborage.sessions.errors import SessionReopenForbiddenError as SessionReopenForbiddenError
-    from harborage.sessions.errors import SessionScopeRequiredError as SessionScopeRequiredError
     from harborage.sessions.errors import SessionStoreRequiredError as SessionStoreRequiredError
     from harborage.sessions.model import Reaped as Reaped
     from harborage.sessions.model import Session as Session
@@ -37,7 +36,7 @@ else:
             "harborage.sessions.errors": (
                 "SessionAlreadyOpenError SessionBusRequiredError SessionClosedError "
                 "SessionCorruptError SessionError SessionMismatchError SessionNotFoundError "
-                "SessionRegistryClosedError SessionReopenForbiddenError SessionScopeRequiredError "
+                "SessionRegistryClosedError SessionReopenForbiddenError "
                 "SessionStoreRequiredError"
             ),
             "harborage.sessions.model": (

@@ -9,8 +9,7 @@ SessionError
 ├── SessionAlreadyOpenError       the session is open already
 ├── SessionClosedError            the session was closed
 ├── SessionNotFoundError          no such session
-├── SessionCorruptError           its row cannot be read
-└── SessionScopeRequiredError     a list that reaches beyond the caller's own sessions
+└── SessionCorruptError           its row cannot be read
 """
 
 from __future__ import annotations
@@ -86,7 +85,3 @@ class SessionCorruptError(_AboutSessionError):
 
     def __init__(self, session_id: str = "", why: str = "") -> None:
         super().__init__(session_id, f"the record of session {session_id!r} cannot be read: {why}")
-
-
-class SessionScopeRequiredError(SessionError):
-    """Listing sessions of another tenant or user needs the scope `admin` or `console:fleet`."""

@@ -32,7 +32,14 @@ from harborage.events import (
     Triple,
     unix_ns,
 )
-from harborage.identity import Identity, Quadruple, effective_quadruple, held_scopes, require_triple
+from harborage.identity import (
+    AdminScopeRequiredError,
+    Identity,
+    Quadruple,
+    effective_quadruple,
+    held_scopes,
+    require_triple,
+)
 from harborage.sessions.errors import (
     SessionAlreadyOpenError,
     SessionBusRequiredError,
@@ -42,7 +49,6 @@ from harborage.sessions.errors import (
     SessionNotFoundError,
     SessionRegistryClosedError,
     SessionReopenForbiddenError,
-    SessionScopeRequiredError,
     SessionStoreRequiredError,
 )
 from harborage.sessions.model import (
@@ -248,7 +254,7 @@ class SessionRegistry:
 
         Raises:
             SessionRegistryClosedError, IdentityRequiredError: in this order.
-            SessionScopeRequiredError: the filter names another tenant or user, and the caller is no admin.
+            AdminScopeRequiredError: the filter names another tenant or user, and the caller is no admin.
         """
         caller = self._owner(effective_quadruple() if who is None else who, "sessions.list")
         mine = ((caller.tenant_id,), (caller.user_id,))
@@ -256,7 +262,7 @@ class SessionRegistry:
         tenants, users = asked if any(asked) else mine
         if (tenants, users) != mine:
             if FLEET_SCOPES.isdisjoint(held_scopes(scopes)):
-                raise SessionScopeRequiredError()
+                raise AdminScopeRequiredError("sessions.list: a list of another tenant or user", FLEET_SCOPES)
             body = AdminActionPayload(Triple.of(caller), "sessions.list")
             self._publish(EventType.AUDIT_ADMIN_SCOPE_USED, caller, body)
         sessions = _named(filter.sessions)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from harborage.state.errors import DatabaseLockedError as DatabaseLockedError
     from harborage.state.errors import DatabaseReadOnlyError as DatabaseReadOnlyError
     from harborage.state.errors import DatabaseUnreachableError as DatabaseUnreachableError
-    from harborage.state.errors import IdempotencyConflictError as IdempotencyConflictError
+    from harborage.state.errors import EventIdConflictError as EventIdConflictError
     from harborage.state.errors import InvalidRecordError as InvalidRecordError
     from harborage.state.errors import MigrationChangedError as MigrationChangedError
     from harborage.state.errors import MigrationError as MigrationError
@@ -48,7 +48,7 @@ else:
             "harborage.state.drivers": "STATE_DRIVERS StateConfig StateFactory open_state",
             "harborage.state.errors": (
                 "AnswerLostError DatabaseCorruptError DatabaseError DatabaseFullError DatabaseLockedError "
-                "DatabaseReadOnlyError DatabaseUnreachableError IdempotencyConflictError InvalidRecordError "
+                "DatabaseReadOnlyError DatabaseUnreachableError EventIdConflictError InvalidRecordError "
                 "MigrationChangedError MigrationError NetworkFileSystemError RecordNotFoundError SchemaNewerError "
                 "StateError StorageUrlError StoreClosedError"
             ),

@@ -16,7 +16,7 @@ import msgspec
 from harborage import codec
 from harborage.concurrency import together
 from harborage.ids import new_id
-from harborage.state.errors import IdempotencyConflictError, RecordNotFoundError, StateError
+from harborage.state.errors import EventIdConflictError, RecordNotFoundError, StateError
 from harborage.state.store import StateRecord, StateStore
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Directory:
             data = codec.encode(_Chunk(entries=[entry], owner=new_id()))
             try:
                 await self._store.save(StateRecord(f"{kind}/{self._place.run_id}", self._place, kind, data))
-            except IdempotencyConflictError:
+            except EventIdConflictError:
                 number += 1
                 continue
             self._end, self._number, self._mine = number + 1, number, []

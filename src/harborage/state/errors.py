@@ -1,7 +1,7 @@
 """What can go wrong with what is kept: records, runs, and the database they are kept in.
 
 StateError
-├── RecordNotFoundError · InvalidRecordError · IdempotencyConflictError   a record
+├── RecordNotFoundError · InvalidRecordError · EventIdConflictError    a record
 ├── StoreClosedError                                                   the store is closed
 ├── StorageUrlError                                                    nobody can tell what to open
 └── DatabaseError                                                      the database refused; nothing was changed
@@ -37,14 +37,14 @@ class RecordNotFoundError(StateError, NotFoundError):
 
 
 class StoreClosedError(StateError):
-    """The state store is closed; open a new one."""
+    """The store is closed; open a new one."""
 
 
 class InvalidRecordError(StateError):
     """A record needs a non-empty event id and kind."""
 
 
-class IdempotencyConflictError(StateError):
+class EventIdConflictError(StateError):
     """An event id was used again for another record. `event_id` is the one; make a new id for each change."""
 
     def __init__(self, event_id: str = "") -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.identity import Identity, Quadruple, effective_quadruple, require_triple
-from harborage.state.errors import IdempotencyConflictError, InvalidRecordError, RecordNotFoundError, StoreClosedError
+from harborage.state.errors import EventIdConflictError, InvalidRecordError, RecordNotFoundError, StoreClosedError
 from harborage.state.store import StateRecord, StateStore, check_record, check_slot
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _triple(who: Identity | Quadruple | None) -> Identity:
 def _check_same(stored: StateRecord, record: StateRecord) -> None:
     same = (stored.identity, stored.kind, stored.data, stored.version)
     if same != (record.identity, record.kind, record.data, record.version):
-        raise IdempotencyConflictError(record.event_id)
+        raise EventIdConflictError(record.event_id)
 
 
 def _owned(record: StateRecord, now: datetime) -> StateRecord:

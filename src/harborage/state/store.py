@@ -42,7 +42,7 @@ class StateStore(Protocol):
         Saving the same event id with the same slot, data and version again does nothing.
 
         Raises:
-            IdempotencyConflictError: the event id already stands for something else in this session.
+            EventIdConflictError: the event id already stands for something else in this session.
             InvalidRecordError: the event id or the kind is empty.
         """
         ...
@@ -84,7 +84,7 @@ class SwappingStateStore(StateStore, Protocol):
         False, and nothing done, where it holds something else: load it again, and swap that.
 
         Raises:
-            IdempotencyConflictError, InvalidRecordError: as for `save`.
+            EventIdConflictError, InvalidRecordError: as for `save`.
         """
         ...
 

@@ -7,17 +7,16 @@ StoreError
 │   ├── RunOverError                  the run has ended
 │   ├── StatusConflictError           the run, group or patch is not where the commit expects it
 │   ├── ControlsLeftError             the run may not end before it has answered these controls
-│   ├── InboxFullError                the run has as many unread controls as it may
+│   ├── ControlLimitError             the run has as many unread controls as it may
 │   ├── PauseSettledError             the pause was settled before
 │   ├── PauseAnsweredError            another answer to the pause is on its way
 │   ├── GroupClosedError              the group takes no more members
 │   ├── RunLimitError                 the parent, or the tree, has as many runs as it may
 │   ├── SessionOverError              the session was closed, so no run starts in it
-│   └── WaitCycleError                what the run would wait for waits for the run
+│   └── RunCycleError                 what the run would wait for waits for the run
 ├── RowNotFoundError                  no such run, group, pause or patch
 ├── CommitInvalidError                a commit that no driver accepts: a mistake of the caller
 ├── WorkerKnownError                  another process works under this name
-├── StoreClosedError                  the store is closed
 └── EntryDamagedError                 an entry or a body is not there, or is not what was kept
 """
 
@@ -86,7 +85,7 @@ class ControlsLeftError(CommitRefusedError):
         super().__init__(f"run {run_id}: {len(self.controls)} control(s) came before its end" if run_id else "")
 
 
-class InboxFullError(CommitRefusedError):
+class ControlLimitError(CommitRefusedError):
     """The run has as many unread controls as it may; send again once it has read some."""
 
     def __init__(self, run_id: str = "", limit: int = 0) -> None:
@@ -141,7 +140,7 @@ class SessionOverError(CommitRefusedError):
         super().__init__(f"session {row.who.session_id!r} was closed; start in another one")
 
 
-class WaitCycleError(CommitRefusedError):
+class RunCycleError(CommitRefusedError):
     """What the run would wait for waits for the run, directly or through others."""
 
     def __init__(self, run_id: str = "", awaits: str = "") -> None:
@@ -162,10 +161,6 @@ class CommitInvalidError(StoreError):
 
 class WorkerKnownError(StoreError):
     """Another process is a worker under this name; choose another one."""
-
-
-class StoreClosedError(StoreError):
-    """The store is closed; open a new one."""
 
 
 class EntryDamagedError(StoreError):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from harborage.clock import Timers, sleep
 from harborage.errors import error_reason
-from harborage.state.errors import DatabaseError
+from harborage.state.errors import DatabaseError, StoreClosedError
 from harborage.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -320,5 +320,5 @@ async def _join(queue: Queue, worker: str) -> None:
 async def _left(queue: Queue, worker: str) -> None:
     try:
         await queue.leave(worker)
-    except (DatabaseError, StoreError) as error:
+    except (DatabaseError, StoreClosedError, StoreError) as error:
         _log.warning("worker %s left without giving its runs back; others will find them: %s", worker, error)

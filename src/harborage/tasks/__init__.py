@@ -11,7 +11,6 @@ from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
     from harborage.tasks.errors import AcknowledgePublishError as AcknowledgePublishError
-    from harborage.tasks.errors import AdminScopeRequiredError as AdminScopeRequiredError
     from harborage.tasks.errors import GroupInvalidTransitionError as GroupInvalidTransitionError
     from harborage.tasks.errors import GroupNotFoundError as GroupNotFoundError
     from harborage.tasks.errors import GroupNotSealedError as GroupNotSealedError
@@ -72,7 +71,7 @@ else:
         __name__,
         {
             "harborage.tasks.errors": (
-                "AcknowledgePublishError AdminScopeRequiredError GroupInvalidTransitionError "
+                "AcknowledgePublishError GroupInvalidTransitionError "
                 "GroupNotFoundError GroupNotSealedError GroupSealedError IdempotencyConflictError InvalidRequestError "
                 "InvalidTransitionError TaskNotFoundError PatchNotFoundError RegistryClosedError StaleChangeError "
                 "TaskCorruptError TaskError TaskLimitError WaitCycleError"

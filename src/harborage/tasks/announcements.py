@@ -138,5 +138,5 @@ def _member(outcome: MemberOutcome) -> payloads.TaskGroupMember:
         outcome.task_id,
         outcome.status,
         msgspec.Raw(outcome.result) if outcome.result else None,
-        payloads.TaskError(error.code, error.message) if error is not None else None,
+        payloads.TaskMemberFailure(error.code, error.message) if error is not None else None,
     )

@@ -8,7 +8,6 @@ TaskError
 ├── IdempotencyConflictError     the key was used for another request
 ├── TaskLimitError               the tree or its parent has as many tasks as it may
 ├── WaitCycleError               the task that is to be awaited waits for the caller
-├── AdminScopeRequiredError      a listing reaches beyond the caller's tenant
 ├── GroupNotFoundError           no such group here
 ├── GroupSealedError             the group takes no more members
 ├── GroupNotSealedError          the group must be sealed first
@@ -69,14 +68,6 @@ class IdempotencyConflictError(TaskError):
         super().__init__(
             f"idempotency key {key!r} belongs to task {task_id!r}, made by a different request; use a new key"
         )
-
-
-class AdminScopeRequiredError(TaskError):
-    """A task listing names another tenant, which takes the admin scope. `tenant_count` is how many it names."""
-
-    def __init__(self, tenant_count: int = 0) -> None:
-        self.tenant_count = tenant_count
-        super().__init__(f"listing tasks of {tenant_count} tenants takes the admin scope")
 
 
 class GroupNotFoundError(TaskError, NotFoundError):

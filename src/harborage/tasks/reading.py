@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from harborage.events import AdminTasksListedPayload, Event, EventBus, EventType, Triple
-from harborage.identity import Identity, Quadruple, effective_quadruple, held_scopes, require_triple
-from harborage.tasks.errors import AdminScopeRequiredError, InvalidRequestError, TaskNotFoundError
+from harborage.identity import (
+    AdminScopeRequiredError,
+    Identity,
+    Quadruple,
+    effective_quadruple,
+    held_scopes,
+    require_triple,
+)
+from harborage.tasks.errors import InvalidRequestError, TaskNotFoundError
 from harborage.tasks.listing import (
     TaskDetail,
     TaskListFilter,
@@ -76,7 +83,7 @@ class TaskListing:
         if len(tenants) == 1:
             return list_page(await self._reader.read(caller), request)
         if ADMIN_SCOPE not in held_scopes(scopes):
-            raise AdminScopeRequiredError(len(tenants))
+            raise AdminScopeRequiredError(f"tasks.list: a list of {len(tenants)} tenants", (ADMIN_SCOPE,))
         page = list_page(await self._read_across(caller, request.filter), request)
         if self._bus is not None:
             body = AdminTasksListedPayload(Triple.of(caller), "tasks.list", len(tenants))

@@ -20,12 +20,12 @@ from harborage.store import LIVE, Commit, DecidePatch, Move, RunQuery, RunRow, S
 from harborage.store.errors import (
     GroupClosedError,
     RowNotFoundError,
+    RunCycleError,
     RunKnownError,
     RunLimitError,
     RunOverError,
     StatusConflictError,
 )
-from harborage.store.errors import WaitCycleError as RowCycleError
 from harborage.store.memory import MemoryStore
 from harborage.store.times import moment
 from harborage.tasks import announcements
@@ -211,7 +211,7 @@ class InProcessTaskRegistry:
             return  # nobody can wait for a run without a task, so it is in no circle
         try:
             await self._store.commit(Commit(moves=(Move(run_id=waiter, expected=LIVE, awaits=target),)))
-        except RowCycleError as error:
+        except RunCycleError as error:
             raise WaitCycleError(await circle(self._store, row, target)) from error
         except (RowNotFoundError, StatusConflictError):
             return  # it has ended

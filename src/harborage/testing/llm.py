@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 import msgspec
 
 from harborage import codec
-from harborage.errors import HarborageError
 from harborage.identity import Quadruple, effective_quadruple
 from harborage.llm import (
     ClientClosedError,
@@ -23,18 +22,10 @@ from harborage.llm import (
     TextPart,
     ToolCallStructured,
 )
+from harborage.llm.scripted import ScriptExhaustedError
 
 LLMLine: TypeAlias = CompleteResponse | str | Exception | Callable[[CompleteRequest], CompleteResponse]
 """One line of a script: an answer, the text of one, an error to raise, or a function of the request."""
-
-
-class LLMScriptExhaustedError(HarborageError):
-    """A scripted model was called more often than its script has lines. `run_id` names the run."""
-
-    def __init__(self, run_id: str = "", lines: int = 0) -> None:
-        self.run_id = run_id
-        self.lines = lines
-        super().__init__(f"run {run_id}: the script has {lines} line(s), and the model was called once more")
 
 
 class LLMCall(msgspec.Struct, frozen=True):
@@ -80,7 +71,7 @@ class ScriptedLLM:
         Raises:
             ClientClosedError: the client is closed.
             IdentityMissingError: no identity is bound.
-            LLMScriptExhaustedError: there is no line left.
+            ScriptExhaustedError: there is no line left.
             Exception: the line itself.
         """
         if self.is_closed:
@@ -109,7 +100,10 @@ class ScriptedLLM:
             script = self._scripts[who] = self._script_for(request)
         at = self._lines.get(who, 0)
         if at >= len(script):
-            raise LLMScriptExhaustedError(who.run_id, len(script))
+            raise ScriptExhaustedError(
+                f"run {who.run_id}: the script has {len(script)} line(s), and the model was called once more; add one",
+                run_id=who.run_id,
+            )
         self._lines[who] = at + 1
         return script[at]
 

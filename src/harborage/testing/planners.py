@@ -27,7 +27,7 @@ Line: TypeAlias = Decision | Exception | Callable[[RunContext], Decision]
 """One line of a script: a decision, an error to raise, or a function that decides from the run's context."""
 
 
-class ScriptExhaustedError(HarborageError):
+class PlannerScriptExhaustedError(HarborageError):
     """A scripted planner was called more often than its script has lines. `run_id` names the run."""
 
     def __init__(self, run_id: str = "", lines: int = 0) -> None:
@@ -59,7 +59,7 @@ class ScriptedPlanner:
 
         Raises:
             asyncio.CancelledError: the caller was cancelled.
-            ScriptExhaustedError: there is no line left.
+            PlannerScriptExhaustedError: there is no line left.
             Exception: the line itself.
         """
         raise_if_cancelled()
@@ -67,7 +67,7 @@ class ScriptedPlanner:
         lines = self._by_query.get(run.query or run.goal, self._script)
         call = self._calls.get(who, 0)
         if call >= len(lines):
-            raise ScriptExhaustedError(who.run_id, len(lines))
+            raise PlannerScriptExhaustedError(who.run_id, len(lines))
         self._calls[who] = call + 1
         decision = _decide(lines[call], run)
         if isinstance(decision, Finish):

@@ -17,7 +17,7 @@ import msgspec
 from harborage.identity import IdentityRequiredError, Quadruple, bound
 from harborage.ids import new_id
 from harborage.state import (
-    IdempotencyConflictError,
+    EventIdConflictError,
     InvalidRecordError,
     RecordNotFoundError,
     StateRecord,
@@ -111,7 +111,7 @@ async def an_event_id_stands_for_one_record(store: StateStore) -> None:
     )
     for change in changed:
         attempt = msgspec.structs.replace(record, **change)
-        await expect_raises(IdempotencyConflictError, store.save(attempt), f"reuse with another {next(iter(change))}")
+        await expect_raises(EventIdConflictError, store.save(attempt), f"reuse with another {next(iter(change))}")
     expect_equal((await store.load(ME, "kind")).data, record.data, "data after refused saves")
     await expect_raises(RecordNotFoundError, store.load(ME, "other"), "the slot of a refused save")
 

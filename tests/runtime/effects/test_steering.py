@@ -23,8 +23,8 @@ from harborage.runtime.pauses import (
     Pause,
     PauseDecision,
     PauseNotFoundError,
+    PauseScopeMismatchError,
 )
-from harborage.runtime.pauses import ScopeMismatchError as PauseScopeMismatchError
 from harborage.runtime.steering import (
     ControlErrors,
     ControlEvent,

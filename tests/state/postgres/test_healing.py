@@ -11,11 +11,10 @@ import pytest
 from harborage.clock import SYSTEM_CLOCK
 from harborage.identity import Identity, Quadruple
 from harborage.state import StateRecord
-from harborage.state.errors import DatabaseUnreachableError
+from harborage.state.errors import DatabaseUnreachableError, StoreClosedError
 from harborage.state.postgres import open_postgres
 from harborage.state.storage import Storage
 from harborage.store import Commit, EventQuery, Lease, NewEvent
-from harborage.store.errors import StoreClosedError
 from harborage.store.port import keep_alive
 from harborage.testing.conformance.store_bench import claim, living, start, step
 

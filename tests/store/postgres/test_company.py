@@ -31,7 +31,7 @@ from harborage.store import (
     Status,
 )
 from harborage.store.check import disagreements
-from harborage.store.errors import CommitRefusedError, RunKnownError, SessionOverError, WaitCycleError
+from harborage.store.errors import CommitRefusedError, RunCycleError, RunKnownError, SessionOverError
 from harborage.store.postgres import PostgresStore
 from harborage.testing.conformance.store_bench import ME, start, step
 
@@ -68,7 +68,7 @@ async def test_those_who_wake_each_others_runs_never_lock_each_other(place: Any)
             event = NewEvent(type="e", data=b"{}", run_id=f"r{some[0]}")
             await store.commit(Commit(sends=sends, wakes=wakes, who=dice.choice(SESSIONS), events=(event,)))
             waits = Move(run_id=f"r{some[1]}", expected=(Status.PENDING,), awaits=dice.choice(("g", f"r{some[2]}")))
-            with suppress(WaitCycleError):
+            with suppress(RunCycleError):
                 await store.commit(Commit(moves=(waits,), wakes=wakes, who=SESSIONS[0], events=(event,)))
             await store.delete([f"r{number}" for number in some])
             await store.unblock([f"r{number}" for number in some])
@@ -102,7 +102,7 @@ async def test_waits_that_are_a_circle_together_are_not_both_taken(place: Any) -
     await has_begun(place, second, waiting=2)
     await place.admin.execute(held.format("pg_advisory_unlock"))
     await first
-    with pytest.raises(WaitCycleError):
+    with pytest.raises(RunCycleError):
         await second
 
 

@@ -12,8 +12,8 @@ import apsw
 import pytest
 
 from harborage.concurrency import Crew
-from harborage.state.errors import DatabaseUnreachableError
-from harborage.store.errors import StoreClosedError, WorkerKnownError
+from harborage.state.errors import DatabaseUnreachableError, StoreClosedError
+from harborage.store.errors import WorkerKnownError
 from harborage.store.port import keep_alive
 from harborage.store.sqlite import Database, SQLiteStore
 from harborage.testing.clock import FakeClock, settle

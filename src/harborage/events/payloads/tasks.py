@@ -86,7 +86,7 @@ class TaskGroupSealedPayload(SafePayload, frozen=True):
     sealed_at: int
 
 
-class TaskError(msgspec.Struct, frozen=True, gc=False, rename=wire_key):
+class TaskMemberFailure(msgspec.Struct, frozen=True, gc=False, rename=wire_key):
     """Why a member failed."""
 
     code: str
@@ -99,7 +99,7 @@ class TaskGroupMember(msgspec.Struct, frozen=True, gc=False, rename=wire_key):
     task_id: str
     status: str
     result: Any = None
-    error: TaskError | None = None
+    error: TaskMemberFailure | None = None
 
 
 class TaskGroupCompletion(msgspec.Struct, frozen=True, gc=False, rename=wire_key):

@@ -29,8 +29,8 @@ from harborage.store.errors import (
     ControlsLeftError,
     LeaseLostError,
     RowNotFoundError,
+    RunCycleError,
     StatusConflictError,
-    WaitCycleError,
 )
 from harborage.store.port import commit_now_of
 from harborage.store.times import micros
@@ -345,7 +345,7 @@ class Ledger:
             # Nothing is consumed but what is told of here: what else left the inbox and is in no entry is for whoever
             # goes on with the run.
             await self._commit((), {}, change, ())
-        except WaitCycleError:
+        except RunCycleError:
             # What it waits for waits for it: it is looked at again at its time, and whoever looks over them says so.
             await self._commit((), {}, replace(change, awaits=""), ())
         except LeaseLostError:

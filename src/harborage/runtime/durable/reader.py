@@ -29,9 +29,9 @@ from harborage.runtime.durable.engine import (
 from harborage.runtime.durable.execution import failure_of
 from harborage.runtime.durable.histories import finish_of
 from harborage.runtime.durable.journal import Ended, Entry, JournalCorruptError
-from harborage.state.errors import DatabaseCorruptError, DatabaseError, MigrationError
+from harborage.state.errors import DatabaseCorruptError, DatabaseError, MigrationError, StoreClosedError
 from harborage.store import RunQuery, Status
-from harborage.store.errors import EntryDamagedError, StoreClosedError
+from harborage.store.errors import EntryDamagedError
 from harborage.store.port import commit_now_of
 
 if TYPE_CHECKING:

@@ -18,8 +18,13 @@ from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope, an
 from harborage.runtime.loop.errors import InboxFullError
 from harborage.runtime.loop.pauses import PauseFilter
 from harborage.store import Commit, SendControl
-from harborage.store.errors import InboxFullError as StoreFullError
-from harborage.store.errors import PauseAnsweredError, PauseSettledError, RowNotFoundError, RunOverError
+from harborage.store.errors import (
+    ControlLimitError,
+    PauseAnsweredError,
+    PauseSettledError,
+    RowNotFoundError,
+    RunOverError,
+)
 
 if TYPE_CHECKING:
     from harborage.clock import Clock
@@ -108,7 +113,7 @@ class ControlSender:
             return (await self._store.commit(Commit(sends=(sent,)))).sent[0]
         except (RowNotFoundError, RunOverError) as error:
             raise RunEndedError(run.run_id) from error
-        except StoreFullError as error:
+        except ControlLimitError as error:
             raise InboxFullError(run=run, limit=limit) from error
         except PauseAnsweredError as error:
             raise AlreadyAnsweredError(error.row.token) from error

@@ -17,9 +17,8 @@ from harborage.events import ControlLifecyclePayload, EventType, PauseResumedPay
 from harborage.identity import bound
 from harborage.planner import PauseReason, Trajectory
 from harborage.planner.errors import ToolContextLostError
-from harborage.runtime.durable.pauses.errors import AlreadyResumedError, PauseNotFoundError
-from harborage.runtime.durable.pauses.errors import ScopeMismatchError as PauseScopeMismatchError
-from harborage.runtime.effects.approval.errors import ApprovalNotFoundError, InvalidRequestError
+from harborage.runtime.durable.pauses.errors import AlreadyResumedError, PauseNotFoundError, PauseScopeMismatchError
+from harborage.runtime.effects.approval.errors import ApprovalNotFoundError, InvalidApprovalError
 from harborage.runtime.effects.approval.model import ApprovalDecision
 from harborage.runtime.effects.completion import withdraw
 from harborage.runtime.loop.controls import AppliedControl, ControlEvent, ControlType, answered_pause
@@ -114,7 +113,7 @@ def failure_code(error: Exception) -> str:
             return "no_outstanding_pause"
         case RunLoopMisconfiguredError():
             return "misconfigured"
-        case PayloadInvalidError() | InvalidRequestError():
+        case PayloadInvalidError() | InvalidApprovalError():
             return "payload_invalid"
         case AlreadyResumedError():
             return "already_resumed"

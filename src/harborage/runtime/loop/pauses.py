@@ -193,7 +193,7 @@ class PauseCoordinator(Protocol):
         Only the call that waits for the pause gets `sealed`.
 
         Raises:
-            PauseDecisionError, IdentityRequiredError, PauseNotFoundError, AlreadyResumedError, ScopeMismatchError:
+            PauseDecisionError, IdentityRequiredError, PauseNotFoundError, AlreadyResumedError, PauseScopeMismatchError:
                 in this order. The error tells callers who may see the pause how it was settled, when and by whom.
             ToolContextLostError: the run needs a live handle that this process does not hold; the pause stays open.
             UnserializableError: the payload cannot be kept; the pause stays open.
@@ -205,7 +205,7 @@ class PauseCoordinator(Protocol):
         """Reject a pause that no call waits for any more; return False if it was settled before.
 
         Raises:
-            IdentityRequiredError, PauseNotFoundError, ScopeMismatchError: in this order.
+            IdentityRequiredError, PauseNotFoundError, PauseScopeMismatchError: in this order.
             DatabaseError, StoreError: the store refused; the pause stays open.
         """
         ...
@@ -233,7 +233,7 @@ class PauseCoordinator(Protocol):
         If another process has settled it, calls of this process that wait for it are woken.
 
         Raises:
-            PauseNotFoundError, ScopeMismatchError: in this order.
+            PauseNotFoundError, PauseScopeMismatchError: in this order.
             CheckpointCorruptError, UnsupportedFormatVersionError: it cannot be read.
         """
         ...
@@ -252,7 +252,7 @@ class PauseCoordinator(Protocol):
         Without `scopes` the ambient ones count.
 
         Raises:
-            IdentityRequiredError, InvalidPageError, CrossTenantScopeError, CrossUserScopeError: in this order.
+            IdentityRequiredError, InvalidPageError, CrossTenantScopeError, AdminScopeRequiredError: in this order.
         """
         ...
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.identity import Identity, Quadruple, effective_quadruple, require_triple
-from harborage.state.errors import IdempotencyConflictError, InvalidRecordError, RecordNotFoundError, StoreClosedError
+from harborage.state.errors import EventIdConflictError, InvalidRecordError, RecordNotFoundError, StoreClosedError
 from harborage.state.postgres.database import PACKAGE, Database
 from harborage.state.postgres.faults import is_unique_violation
 from harborage.state.postgres.rows import state_record_of
@@ -52,12 +52,12 @@ class PostgresStateStore:
                     raise
                 row = await connection.fetchrow(_SQL["load_by_event_id"], *slot[:3], record.event_id)
                 if row is not None and (row["run_id"], row["kind"]) != (who.run_id, record.kind):
-                    raise IdempotencyConflictError(record.event_id) from None
+                    raise EventIdConflictError(record.event_id) from None
                 return False
             if row is None:
                 return False
             if not row["is_new"] and (row["data"], row["version"]) != (data, record.version):
-                raise IdempotencyConflictError(record.event_id)
+                raise EventIdConflictError(record.event_id)
             return True
 
         while not await self._database.run(work):
@@ -76,7 +76,7 @@ class PostgresStateStore:
             except Exception as error:
                 if not is_unique_violation(error):
                     raise
-                raise IdempotencyConflictError(record.event_id) from None
+                raise EventIdConflictError(record.event_id) from None
             if row is not None or not is_again:
                 return row is not None
             # Of a change whose answer was lost it may have been this very call that made it.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.identity import Identity, Quadruple, effective_quadruple, require_triple
-from harborage.state.errors import IdempotencyConflictError, InvalidRecordError, RecordNotFoundError, StoreClosedError
+from harborage.state.errors import EventIdConflictError, InvalidRecordError, RecordNotFoundError, StoreClosedError
 from harborage.state.store import StateRecord, check_record, check_slot
 from harborage.store.sqlite.connection import statements
 from harborage.store.times import micros, moment
@@ -91,7 +91,7 @@ class SQLiteStateStore:
         row: Any = transaction.execute(self._sql["under_event_id"], (*_triple(who), record.event_id)).get
         if row is not None:
             if tuple(row[:2]) + tuple(row[3:5]) != (who.run_id, record.kind, data, record.version):
-                raise IdempotencyConflictError(record.event_id)
+                raise EventIdConflictError(record.event_id)
             return
         values = (*_triple(who), who.run_id, record.kind, record.event_id, data, record.version, updated_at)
         transaction.execute(self._sql["put"], values)

@@ -17,18 +17,18 @@ from harborage.store.commit import (
     ending,
 )
 from harborage.store.errors import (
+    ControlLimitError,
     ControlsLeftError,
     GroupClosedError,
-    InboxFullError,
     LeaseLostError,
     PauseSettledError,
     RowNotFoundError,
+    RunCycleError,
     RunKnownError,
     RunLimitError,
     RunOverError,
     SessionOverError,
     StatusConflictError,
-    WaitCycleError,
 )
 from harborage.store.rows import GroupStatus, PauseStatus
 
@@ -155,7 +155,7 @@ def _check_send(tables: Tables, send: SendControl) -> None:
     if held.row.status.is_final:
         raise RunOverError(send.run_id, held.row.status)
     if send.limit and held.row.unread >= send.limit and send.event_id not in held.event_ids:
-        raise InboxFullError(send.run_id, send.limit)
+        raise ControlLimitError(send.run_id, send.limit)
     if send.answers:
         tables.pauses.check_answer(send.answers, send.event_id)
 
@@ -179,7 +179,7 @@ def _check_wait(tables: Tables, row: RunRow, target: str) -> None:
     while todo:
         name, who = one = todo.pop()
         if name == row.run_id:
-            raise WaitCycleError(row.run_id, target)
+            raise RunCycleError(row.run_id, target)
         if one in seen:
             continue
         seen.add(one)

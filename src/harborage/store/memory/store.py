@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.identity import Identity
+from harborage.state.errors import StoreClosedError
 from harborage.store.check import disagreements
 from harborage.store.commit import Commit, Committed, check_commit, is_append, is_news
-from harborage.store.errors import EntryDamagedError, RowNotFoundError, StoreClosedError, WorkerKnownError
+from harborage.store.errors import EntryDamagedError, RowNotFoundError, WorkerKnownError
 from harborage.store.examining import Examined, Judges, Part, Place
 from harborage.store.memory.conditions import check
 from harborage.store.memory.tables import HeldRun, Tables

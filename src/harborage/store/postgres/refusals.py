@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 from harborage.store.commit import ChangeGroup, Commit
 from harborage.store.errors import (
+    ControlLimitError,
     ControlsLeftError,
     GroupClosedError,
-    InboxFullError,
     LeaseLostError,
     PauseAnsweredError,
     PauseSettledError,
     RowNotFoundError,
+    RunCycleError,
     RunKnownError,
     RunLimitError,
     RunOverError,
     SessionOverError,
     StatusConflictError,
     StoreError,
-    WaitCycleError,
 )
 from harborage.store.rows import Status
 
@@ -51,7 +51,7 @@ async def refusal(commit: Commit, answer: Answer, reading: Reading) -> StoreErro
         case "over":
             return RunOverError(commit.sends[at].run_id, _STATUSES[int(found)])
         case "full":
-            return InboxFullError(commit.sends[at].run_id, commit.sends[at].limit)
+            return ControlLimitError(commit.sends[at].run_id, commit.sends[at].limit)
         case "children":
             return RunLimitError(f"run {commit.starts[at].parent}", commit.starts[at].max_children)
         case "tree":
@@ -81,7 +81,7 @@ async def refusal(commit: Commit, answer: Answer, reading: Reading) -> StoreErro
             return RowNotFoundError(found, what="patch")
         case "cycle":
             waits = [part.awaits for part in (commit.change, *commit.moves) if part is not None and part.awaits]
-            return WaitCycleError(found, waits[0])
+            return RunCycleError(found, waits[0])
         case _:
             assert answer.refused == "lease", answer
             assert commit.guard is not None

@@ -8,13 +8,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from harborage.clock import SYSTEM_CLOCK, Timers
-from harborage.state.errors import DatabaseCorruptError, DatabaseError
-from harborage.state.errors import StoreClosedError as DatabaseClosedError
+from harborage.state.errors import DatabaseCorruptError, DatabaseError, StoreClosedError
 from harborage.state.postgres.database import Database
 from harborage.state.postgres.notices import Notices
 from harborage.state.postgres.rows import kept_text
 from harborage.store.commit import Commit, Committed, check_commit, subject_of
-from harborage.store.errors import RowNotFoundError, StoreClosedError
+from harborage.store.errors import RowNotFoundError
 from harborage.store.port import MAX_ATTEMPTS, Claimed, SessionChange
 from harborage.store.postgres.asking import SQL, fetch, fetchval
 from harborage.store.postgres.audit import PostgresAudit
@@ -234,7 +233,7 @@ class PostgresStore:
             lane.close()
         try:
             await fetch(self._database, SQL["forget_writers"], names=[lane.name for lane in self._lanes])
-        except (DatabaseError, DatabaseClosedError) as error:
+        except (DatabaseError, StoreClosedError) as error:
             _logger.debug("what this store wrote last is still noted, for a day: %s", error)
         await self._database.aclose()
 
@@ -247,8 +246,6 @@ class PostgresStore:
             raise StoreClosedError()
         try:
             return await asking
-        except DatabaseClosedError as error:
-            raise StoreClosedError() from error
         except UnreadableError as error:
             raise DatabaseCorruptError(self._database.address, str(error), run_id=run_id) from error
         except DatabaseError as error:

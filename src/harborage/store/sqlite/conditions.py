@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harborage.store.commit import Change, ChangeGroup, Commit, DecidePatch, NewGroup, NewRun, SendControl, ending
 from harborage.store.errors import (
+    ControlLimitError,
     ControlsLeftError,
     GroupClosedError,
-    InboxFullError,
     PauseAnsweredError,
     PauseSettledError,
     RowNotFoundError,
+    RunCycleError,
     RunKnownError,
     RunLimitError,
     RunOverError,
     SessionOverError,
     StatusConflictError,
-    WaitCycleError,
 )
 from harborage.store.rows import GroupStatus, PauseStatus, Status
 from harborage.store.sql.rows import status_of
@@ -146,7 +146,7 @@ class Conditions:
         if status_of(status).is_final:
             raise RunOverError(send.run_id, status_of(status))
         if send.limit and unread >= send.limit and not tx.execute(self._sql["is_sent"], (num, send.event_id)).get:
-            raise InboxFullError(send.run_id, send.limit)
+            raise ControlLimitError(send.run_id, send.limit)
         if send.answers:
             self._check_answer(tx, send.answers, send.event_id)
 
@@ -172,4 +172,4 @@ class Conditions:
     def _check_wait(self, tx: Transaction, run_id: str, target: str) -> None:
         _, session, *_ = self.run(tx, run_id)
         if tx.execute(self._sql["leads_back"], (target, session, run_id)).get:
-            raise WaitCycleError(run_id, target)
+            raise RunCycleError(run_id, target)

@@ -8,11 +8,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from harborage.clock import SYSTEM_CLOCK, Timers
-from harborage.state.errors import DatabaseCorruptError
-from harborage.state.errors import StoreClosedError as DatabaseClosedError
+from harborage.state.errors import DatabaseCorruptError, StoreClosedError
 from harborage.store import sql
 from harborage.store.commit import Commit, Committed, check_commit, is_news, subject_of
-from harborage.store.errors import StoreClosedError, WorkerKnownError
+from harborage.store.errors import WorkerKnownError
 from harborage.store.port import MAX_ATTEMPTS, Claimed, SessionChange
 from harborage.store.queries import EventQuery, GroupQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
 from harborage.store.sqlite.audit import SQLiteAudit
@@ -229,10 +228,7 @@ class SQLiteStore:
         return micros(self._clock.now())
 
     async def _look(self) -> None:
-        try:
-            await self._database.look()
-        except DatabaseClosedError as error:
-            raise StoreClosedError() from error
+        await self._database.look()
 
     async def _write(self, work: Callable[[Transaction], T], run_id: str = "") -> T:
         return await self._asked(self._database.write, work, run_id)
@@ -243,10 +239,7 @@ class SQLiteStore:
     async def _asked(self, ask: Callable[..., Awaitable[T]], work: Callable[[Transaction], T], run_id: str) -> T:
         if self._is_closed:
             raise StoreClosedError()
-        try:
-            return await ask(work, run_id=run_id)
-        except DatabaseClosedError as error:
-            raise StoreClosedError() from error
+        return await ask(work, run_id=run_id)
 
 
 def _value(found: Any) -> int | None:

@@ -14,14 +14,10 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from harborage.errors import HarborageError
 from harborage.llm import ChatMessage, CompleteResponse, Role
+from harborage.llm.scripted import ScriptExhaustedError
 
 ModelLine: TypeAlias = CompleteResponse | Exception
-
-
-class ScriptExhaustedError(HarborageError):
-    """A model of the suite was asked more often than its script has lines."""
 
 
 class NeutralRequest(msgspec.Struct, frozen=True):

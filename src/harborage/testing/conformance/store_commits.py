@@ -29,17 +29,17 @@ from harborage.store import (
 )
 from harborage.store.errors import (
     CommitInvalidError,
+    ControlLimitError,
     ControlsLeftError,
     EntryDamagedError,
     GroupClosedError,
-    InboxFullError,
     LeaseLostError,
     RowNotFoundError,
+    RunCycleError,
     RunKnownError,
     RunLimitError,
     RunOverError,
     StatusConflictError,
-    WaitCycleError,
 )
 from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
 from harborage.testing.conformance.store_bench import ME, OTHERS, StoreBench, claim, finish, row, send, start, step
@@ -153,7 +153,7 @@ async def an_inbox_has_a_limit(bench: StoreBench) -> None:
     await start(store, "r")
     for number in range(3):
         await send(store, "r", f"c{number}", limit=3)
-    await expect_raises(InboxFullError, send(store, "r", "c3", limit=3), "the fourth of three")
+    await expect_raises(ControlLimitError, send(store, "r", "c3", limit=3), "the fourth of three")
     expect_equal(await send(store, "r", "c0", limit=3), False, "one that was sent before")
     expect_equal(await send(store, "r", "c3"), True, "one without a limit")
 
@@ -233,11 +233,11 @@ async def waits_form_no_cycle(bench: StoreBench) -> None:
     def waits(target: str) -> Change:
         return Change(status=Status.PAUSED, release=True, awaits=target)
 
-    await expect_raises(WaitCycleError, store.commit(step(a, 1, b"w", change=waits("a"))), "a run for itself")
+    await expect_raises(RunCycleError, store.commit(step(a, 1, b"w", change=waits("a"))), "a run for itself")
     await store.commit(step(a, 1, b"w", change=waits("b")))
-    await expect_raises(WaitCycleError, store.commit(step(b, 1, b"w", change=waits("a"))), "two for each other")
+    await expect_raises(RunCycleError, store.commit(step(b, 1, b"w", change=waits("a"))), "two for each other")
     await store.commit(step(b, 1, b"w", change=waits("g")))
-    await expect_raises(WaitCycleError, store.commit(step(member, 1, b"w", change=waits("a"))), "through a group")
+    await expect_raises(RunCycleError, store.commit(step(member, 1, b"w", change=waits("a"))), "through a group")
     expect_equal(await store.entries("m"), [b"started"], "the journal of the refused one")
 
 

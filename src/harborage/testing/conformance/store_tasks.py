@@ -29,8 +29,8 @@ from harborage.store.errors import (
     CommitInvalidError,
     GroupClosedError,
     RowNotFoundError,
+    RunCycleError,
     StatusConflictError,
-    WaitCycleError,
 )
 from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
 from harborage.testing.conformance.store_bench import ME, OTHERS, StoreBench, claim, finish, row, send, start, step
@@ -196,7 +196,7 @@ async def no_noted_wait_is_a_circle(bench: StoreBench) -> None:
     await change_group(store, "ended", GroupStatus.CANCELLED)
 
     async def is_circle(run_id: str, target: str) -> None:
-        await expect_raises(WaitCycleError, move(store, run_id, awaits=target), f"{run_id} for {target}")
+        await expect_raises(RunCycleError, move(store, run_id, awaits=target), f"{run_id} for {target}")
         expect_equal((await row(store, run_id)).awaits, "", f"what {run_id} awaits")
 
     await is_circle("a", "a")
@@ -212,7 +212,7 @@ async def no_noted_wait_is_a_circle(bench: StoreBench) -> None:
     await move(store, "m", awaits="gone")
     await move(store, "c", awaits="held")
     park = Change(status=Status.PAUSED, release=True, awaits="c")
-    await expect_raises(WaitCycleError, store.commit(step(lease, 1, change=park)), "a worker that parks")
+    await expect_raises(RunCycleError, store.commit(step(lease, 1, change=park)), "a worker that parks")
     await move(store, "c", awaits="")
     await store.commit(step(lease, 1, change=park))
 

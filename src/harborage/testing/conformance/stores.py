@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeAlias
 
+from harborage.state.errors import StoreClosedError
 from harborage.store import Commit, EventQuery, GroupQuery, PauseQuery, RunQuery, SessionQuery, Store
-from harborage.store.errors import StoreClosedError
 from harborage.testing.conformance import (
     store_commits,
     store_groups,

@@ -12,12 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from harborage.concurrency import Crew
-from harborage.state.errors import DatabaseLockedError
-from harborage.state.errors import StoreClosedError as StateClosedError
+from harborage.state.errors import DatabaseLockedError, StoreClosedError
 from harborage.state.memory import MemoryStateStore
 from harborage.state.storage import Storage
 from harborage.store import Claimed, Commit, Committed, Lease
-from harborage.store.errors import LeaseLostError, StoreClosedError
+from harborage.store.errors import LeaseLostError
 from harborage.store.memory import MemoryStore
 from harborage.testing.simulation.loop import SimulationError
 from harborage.testing.simulation.wire import Wire
@@ -221,7 +220,7 @@ class _State:
 
     async def _ask(self, what: str, act: Callable[..., Any], *args: Any, **options: Any) -> Any:
         if self._is_closed:
-            raise StateClosedError()
+            raise StoreClosedError()
         return await self._wire.ask(what, partial(act, *args, **options))
 
     async def save(self, record: StateRecord) -> None:

@@ -27,8 +27,8 @@ from harborage.runtime.pauses import (
     PauseNotFoundError,
     PauseReason,
     PauseRequest,
+    PauseScopeMismatchError,
     PauseState,
-    ScopeMismatchError,
     ToolContextLostError,
 )
 from harborage.store.memory import MemoryStore
@@ -214,7 +214,7 @@ async def test_a_pause_that_nobody_waits_for_is_withdrawn(
 ) -> None:
     """It reads as rejected because its run ended, by nobody; what was settled before stays as it was."""
     pause = await coordinator.request(asking(payload={"ask": "city?"}, trajectory=with_handle()))
-    with pytest.raises(ScopeMismatchError):
+    with pytest.raises(PauseScopeMismatchError):
         await coordinator.withdraw(pause.token, who=INTRUDER)
     assert await coordinator.withdraw(pause.token, who=owner)
     found = await coordinator.status(pause.token)
@@ -272,9 +272,9 @@ async def test_an_intruder_is_refused_and_the_owner_still_resumes(
     """A foreign tenant changes nothing, not even as an admin of its own."""
     pause = await coordinator.request(asking())
     for scopes in (None, ADMIN):
-        with pytest.raises(ScopeMismatchError):
+        with pytest.raises(PauseScopeMismatchError):
             await coordinator.resume(pause.token, PauseDecision.RESUME, who=INTRUDER, scopes=scopes)
-    with bound(INTRUDER), pytest.raises(ScopeMismatchError):
+    with bound(INTRUDER), pytest.raises(PauseScopeMismatchError):
         await coordinator.resume(pause.token, PauseDecision.RESUME)
     assert (await coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)).decision is PauseDecision.RESUME
 
@@ -282,7 +282,7 @@ async def test_an_intruder_is_refused_and_the_owner_still_resumes(
 async def test_the_ambient_identity_resumes(coordinator: Coordinator, asking: Asking, owner: Quadruple) -> None:
     """A run may be another one, and the explicit identity outranks the ambient one."""
     pause = await coordinator.request(asking())
-    with bound(owner), pytest.raises(ScopeMismatchError):
+    with bound(owner), pytest.raises(PauseScopeMismatchError):
         await coordinator.resume(pause.token, PauseDecision.RESUME, who=INTRUDER)
     with bound(Quadruple("acme", "ann", "s1", "another-run")):
         assert (await coordinator.resume(pause.token, PauseDecision.RESUME)).identity == owner
@@ -291,7 +291,7 @@ async def test_the_ambient_identity_resumes(coordinator: Coordinator, asking: As
 async def test_an_admin_of_the_tenant_resumes_only_by_explicit_scope(coordinator: Coordinator, asking: Asking) -> None:
     """Scopes of the context do not count here: whoever elevates says so."""
     pause = await coordinator.request(asking())
-    with bound(COLLEAGUE.identity, scopes=ADMIN), pytest.raises(ScopeMismatchError):
+    with bound(COLLEAGUE.identity, scopes=ADMIN), pytest.raises(PauseScopeMismatchError):
         await coordinator.resume(pause.token, PauseDecision.RESUME)
     settled = await coordinator.resume(pause.token, PauseDecision.REJECT, who=COLLEAGUE, scopes=ADMIN)
     assert settled.decision is PauseDecision.REJECT
@@ -364,11 +364,11 @@ async def test_without_any_identity_the_token_is_the_capability(coordinator: Coo
 async def test_a_foreign_identity_may_not_look(coordinator: Coordinator, asking: Asking, owner: Quadruple) -> None:
     """Explicit or ambient, it is refused; owner and tenant admin are not."""
     pause = await coordinator.request(asking())
-    with pytest.raises(ScopeMismatchError):
+    with pytest.raises(PauseScopeMismatchError):
         await coordinator.status(pause.token, who=INTRUDER)
-    with bound(INTRUDER.identity), pytest.raises(ScopeMismatchError):
+    with bound(INTRUDER.identity), pytest.raises(PauseScopeMismatchError):
         await coordinator.status(pause.token)
-    with pytest.raises(ScopeMismatchError):
+    with pytest.raises(PauseScopeMismatchError):
         await coordinator.status(pause.token, who=COLLEAGUE)
     with bound(INTRUDER.identity):
         assert await coordinator.status(pause.token, who=owner) == pause

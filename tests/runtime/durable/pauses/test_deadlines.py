@@ -18,8 +18,8 @@ from harborage.runtime.pauses import (
     PauseDecision,
     PauseNotFoundError,
     PauseRequest,
+    PauseScopeMismatchError,
     PauseState,
-    ScopeMismatchError,
 )
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
@@ -98,7 +98,7 @@ async def test_a_stranger_does_not_trigger_the_deadline(
 ) -> None:
     """Whoever may not settle a pause does not settle it by being late either."""
     pause = await coordinator.request(asking(deadline=clock.now()))
-    with pytest.raises(ScopeMismatchError):
+    with pytest.raises(PauseScopeMismatchError):
         await coordinator.resume(pause.token, PauseDecision.APPROVE, who=INTRUDER)
     assert (await coordinator.status(pause.token)).is_paused
 

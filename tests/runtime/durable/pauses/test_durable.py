@@ -26,8 +26,8 @@ from harborage.runtime.pauses import (
     PauseNotFoundError,
     PauseReason,
     PauseRequest,
+    PauseScopeMismatchError,
     PauseState,
-    ScopeMismatchError,
     ToolContextLostError,
     UnsupportedFormatVersionError,
 )
@@ -136,7 +136,7 @@ async def test_who_may_do_what_survives_too(durable: Starting, asking: Asking, o
     pause = await durable().request(asking())
     coordinator = durable()
     for verb in (coordinator.status, lambda token, who: coordinator.resume(token, PauseDecision.RESUME, who=who)):
-        with pytest.raises(ScopeMismatchError):
+        with pytest.raises(PauseScopeMismatchError):
             await verb(pause.token, who=INTRUDER)
     with bound(Quadruple("acme", "ann", "s1", "another-run")):
         assert (await coordinator.resume(pause.token, PauseDecision.RESUME)).identity == owner

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harborage.identity import Identity, Quadruple
+from harborage.identity import AdminScopeRequiredError, Identity, Quadruple
 from harborage.runtime.durable.pauses.listing import (
     every,
     is_same_triple,
@@ -25,7 +25,6 @@ from harborage.runtime.durable.pauses.listing import (
 from harborage.runtime.durable.pauses.rows import opening, settling
 from harborage.runtime.pauses import (
     CrossTenantScopeError,
-    CrossUserScopeError,
     InvalidPageError,
     Pause,
     PauseDecision,
@@ -113,7 +112,7 @@ def test_a_filter_is_narrowed_to_the_callers_own() -> None:
     wanted = PauseFilter(sessions=("s9",))
     assert within_reach(wanted, ANN, NO_SCOPES) == PauseFilter(sessions=("s9",), users=("ann",))
     assert within_reach(wanted, ANN, ADMIN) == wanted
-    with pytest.raises(CrossUserScopeError):
+    with pytest.raises(AdminScopeRequiredError):
         within_reach(PauseFilter(users=("bob",)), ANN, frozenset({"console:fleet"}))
 
 

@@ -8,11 +8,10 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from harborage.identity import IdentityRequiredError, Quadruple, bound
+from harborage.identity import AdminScopeRequiredError, IdentityRequiredError, Quadruple, bound
 from harborage.runtime.pauses import (
     Coordinator,
     CrossTenantScopeError,
-    CrossUserScopeError,
     InvalidPageError,
     PauseDecision,
     PauseFilter,
@@ -66,7 +65,7 @@ async def test_pauses_of_colleagues_need_the_admin_scope(
     tokens = {pause.token for pause in (await coordinator.list(who=owner, scopes=ADMIN)).rows}
     assert tokens == {mine.token, theirs.token}
     for users in ((COLLEAGUE.user_id,), (owner.user_id, COLLEAGUE.user_id)):
-        with pytest.raises(CrossUserScopeError):
+        with pytest.raises(AdminScopeRequiredError):
             await coordinator.list(PauseFilter(users=users), who=owner)
     assert (await coordinator.list(PauseFilter(users=(owner.user_id,)), who=owner)).rows == (mine,)
 

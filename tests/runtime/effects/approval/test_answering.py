@@ -23,7 +23,7 @@ from harborage.runtime.approval import (
     ApprovalRequest,
     ApprovalScopeRequiredError,
     ApprovalUnrecordedError,
-    InvalidRequestError,
+    InvalidApprovalError,
     ToolRejectedError,
     fingerprint_of,
 )
@@ -31,7 +31,7 @@ from harborage.runtime.pauses import (
     Coordinator,
     Pause,
     PauseDecision,
-    ScopeMismatchError,
+    PauseScopeMismatchError,
 )
 from harborage.testing.clock import settle
 from harborage.testing.events import EventRecorder
@@ -127,7 +127,7 @@ async def test_a_foreign_admin_is_refused_and_the_right_one_is_not(
     """Admin of another tenant, or fleet scope of another user: the call waits on until its tenant's admin comes."""
     async with waiting(gate, calling()) as (task, token):
         for who, scopes in ((INTRUDER, ADMIN), (COLLEAGUE, FLEET)):
-            with pytest.raises(ScopeMismatchError):
+            with pytest.raises(PauseScopeMismatchError):
                 await gate.resolve_approval(token, APPROVE, who=who, scopes=scopes)
         assert (await coordinator.status(token)).is_paused
         await gate.resolve_approval(token, APPROVE, who=COLLEAGUE, scopes=ADMIN)
@@ -215,7 +215,7 @@ async def test_only_an_approval_may_edit_and_only_in_bytes(
 ) -> None:
     """Everything else is refused and the call waits on."""
     async with waiting(gate, calling()) as (task, token):
-        with pytest.raises(InvalidRequestError):
+        with pytest.raises(InvalidApprovalError):
             await gate.resolve_approval(token, decision, args=args, who=owner, scopes=ADMIN)
         assert not task.done()
 
@@ -225,7 +225,7 @@ async def test_an_edit_that_failed_does_not_stick(
 ) -> None:
     """The arguments of a refused approver are forgotten."""
     async with waiting(gate, calling()) as (task, token):
-        with pytest.raises(ScopeMismatchError):
+        with pytest.raises(PauseScopeMismatchError):
             await gate.resolve_approval(token, APPROVE, args=b'{"amount": 9}', who=INTRUDER, scopes=ADMIN)
         await gate.resolve_approval(token, APPROVE, who=owner, scopes=ADMIN)
         assert await task == b'{"amount": 7}'

@@ -17,7 +17,7 @@ from harborage.runtime.approval import (
     ApprovalNotFoundError,
     ApprovalRequest,
     ApprovalScopeRequiredError,
-    InvalidRequestError,
+    InvalidApprovalError,
     answer_approval,
 )
 from harborage.runtime.pauses import (
@@ -27,8 +27,8 @@ from harborage.runtime.pauses import (
     PauseFilter,
     PauseReason,
     PauseRequest,
+    PauseScopeMismatchError,
     PauseState,
-    ScopeMismatchError,
 )
 from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock
@@ -75,13 +75,13 @@ async def answer(pauses: Coordinator, token: str, decision: Any = APPROVE, **opt
     ("options", "error"),
     [
         ({"decision": "maybe", "args": "text", "scopes": frozenset()}, ApprovalDecisionError),
-        ({"args": "text", "scopes": frozenset()}, InvalidRequestError),
-        ({"decision": REJECT, "args": b"{}"}, InvalidRequestError),
+        ({"args": "text", "scopes": frozenset()}, InvalidApprovalError),
+        ({"decision": REJECT, "args": b"{}"}, InvalidApprovalError),
         ({"scopes": frozenset()}, ApprovalScopeRequiredError),
         ({"scopes": None}, ApprovalScopeRequiredError),
         ({"token": "other", "who": INTRUDER}, ApprovalNotFoundError),
-        ({"who": INTRUDER}, ScopeMismatchError),
-        ({"who": INTRUDER, "scopes": FLEET}, ScopeMismatchError),
+        ({"who": INTRUDER}, PauseScopeMismatchError),
+        ({"who": INTRUDER, "scopes": FLEET}, PauseScopeMismatchError),
     ],
 )
 async def test_an_unfit_answer_is_refused(

@@ -28,7 +28,7 @@ from harborage.runtime.approval import (
     ApprovalRequest,
     BusRequiredError,
     CoordinatorRequiredError,
-    InvalidRequestError,
+    InvalidApprovalError,
     PolicyFailedError,
     PolicyRequiredError,
     RedactorRequiredError,
@@ -201,7 +201,7 @@ async def test_a_call_needs_a_complete_identity(gate: ApprovalGate, calling: Cal
 
 async def test_a_call_needs_a_tool(gate: ApprovalGate, calling: Calling) -> None:
     """It is looked at before the identity."""
-    with pytest.raises(InvalidRequestError, match="name of its tool"):
+    with pytest.raises(InvalidApprovalError, match="name of its tool"):
         await gate.run_guarded(calling(tool="", identity=Quadruple()))
 
 

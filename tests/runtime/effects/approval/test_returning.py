@@ -21,7 +21,7 @@ from harborage.runtime.approval import (
     ApprovalGate,
     ApprovalMismatchError,
     ApprovalRequest,
-    InvalidRequestError,
+    InvalidApprovalError,
     ToolRejectedError,
     answer_approval,
 )
@@ -120,7 +120,7 @@ async def test_a_call_cannot_wait_twice(gate: ApprovalGate, calling: Calling, wa
     """One approval must not release two calls."""
     call = calling(key="r1/7")
     async with waiting(gate, call) as (task, _):
-        with pytest.raises(InvalidRequestError, match="waits under this key already"):
+        with pytest.raises(InvalidApprovalError, match="waits under this key already"):
             await gate.run_guarded(call)
         assert not task.done()
         assert len(gate.tokens) == 1

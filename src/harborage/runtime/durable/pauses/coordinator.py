@@ -25,7 +25,7 @@ from harborage.runtime.durable.pauses.errors import (
     InvalidReasonError,
     PauseDecisionError,
     PauseNotFoundError,
-    ScopeMismatchError,
+    PauseScopeMismatchError,
     UnsupportedFormatVersionError,
 )
 from harborage.runtime.durable.pauses.listing import (
@@ -130,7 +130,7 @@ class Coordinator:
         with its default, for every caller. Only the call that waits for the pause gets `sealed`.
 
         Raises:
-            PauseDecisionError, IdentityRequiredError, PauseNotFoundError, AlreadyResumedError, ScopeMismatchError:
+            PauseDecisionError, IdentityRequiredError, PauseNotFoundError, AlreadyResumedError, PauseScopeMismatchError:
                 in this order. The error tells callers who may see the pause how it was settled, when and by whom.
             ToolContextLostError: the run needs a live handle that this process does not hold; the pause stays open.
             UnserializableError: the payload cannot be kept; the pause stays open.
@@ -145,7 +145,7 @@ class Coordinator:
             self._wake_if_settled(pause)
             raise AlreadyResumedError.of(pause) if is_allowed else AlreadyResumedError(token)
         if not is_allowed:
-            raise ScopeMismatchError(token)
+            raise PauseScopeMismatchError(token)
         if pause.is_due(now):
             raise AlreadyResumedError.of(await self._expire(pause, now))
         if chosen.goes_on:
@@ -158,13 +158,13 @@ class Coordinator:
         """Reject a pause that no call waits for any more; return False if it was settled before.
 
         Raises:
-            IdentityRequiredError, PauseNotFoundError, ScopeMismatchError: in this order.
+            IdentityRequiredError, PauseNotFoundError, PauseScopeMismatchError: in this order.
             DatabaseError, StoreError: the store refused; the pause stays open.
         """
         caller = _caller(who, "pauses.withdraw")
         pause = await self._pause(token)
         if not may_act(caller, None, pause.identity):
-            raise ScopeMismatchError(token)
+            raise PauseScopeMismatchError(token)
         if not self._wake_if_settled(pause).is_paused:
             return False
         try:
@@ -199,7 +199,7 @@ class Coordinator:
         If another process has settled it, calls of this process that wait for it are woken.
 
         Raises:
-            PauseNotFoundError, ScopeMismatchError: in this order.
+            PauseNotFoundError, PauseScopeMismatchError: in this order.
             CheckpointCorruptError, UnsupportedFormatVersionError: it cannot be read.
         """
         pause = self._wake_if_settled(await self._pause(token))
@@ -207,7 +207,7 @@ class Coordinator:
         if caller is not None:
             require_triple(caller, "pauses.status")
             if not may_act(caller, scopes, pause.identity):
-                raise ScopeMismatchError(token)
+                raise PauseScopeMismatchError(token)
         return pause.shown()
 
     async def list(
@@ -224,7 +224,7 @@ class Coordinator:
         A pause that cannot be read is logged and left out.
 
         Raises:
-            IdentityRequiredError, InvalidPageError, CrossTenantScopeError, CrossUserScopeError: in this order.
+            IdentityRequiredError, InvalidPageError, CrossTenantScopeError, AdminScopeRequiredError: in this order.
         """
         caller = _caller(who, "pauses.list")
         number, size = page_bounds(page, page_size)

@@ -2,16 +2,15 @@
 
     PauseError
     ├── InvalidReasonError              not one of the four reasons
-    ├── PauseDecisionError            not one of the four decisions
+    ├── PauseDecisionError              not one of the four decisions
     ├── InvalidDeadlineError            a deadline without a time zone
     ├── InvalidPageError                a page number or size out of range
     ├── PauseNotFoundError              there is no pause with this token
     ├── PauseAmbiguousError             several are open, and none was named
     ├── AlreadyResumedError             it was settled before
     │   └── AlreadyAnsweredError        another answer to it is pending
-    ├── ScopeMismatchError              the pause belongs to another identity
+    ├── PauseScopeMismatchError         the pause belongs to another identity
     ├── CrossTenantScopeError           a list that reaches beyond the caller's tenant
-    ├── CrossUserScopeError             a list that reaches beyond the caller's own pauses
     ├── CheckpointCorruptError          a stored pause cannot be read
     └── UnsupportedFormatVersionError   a stored pause has another format than this code reads
 
@@ -25,6 +24,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from harborage.errors import HarborageError, NotFoundError
+from harborage.identity import AdminScopeRequiredError
 
 if TYPE_CHECKING:
     from harborage.runtime.loop.pauses import Pause
@@ -123,7 +123,7 @@ class AlreadyAnsweredError(AlreadyResumedError):
         )
 
 
-class ScopeMismatchError(PauseError):
+class PauseScopeMismatchError(PauseError):
     """The pause belongs to another identity; act as its owner, or as admin of its tenant. `token` names it."""
 
     def __init__(self, token: str = "") -> None:
@@ -131,12 +131,8 @@ class ScopeMismatchError(PauseError):
         super().__init__(f"pause {token!r} belongs to another identity; act as its owner, or as admin of its tenant")
 
 
-class CrossTenantScopeError(PauseError):
+class CrossTenantScopeError(PauseError, AdminScopeRequiredError):
     """Listing pauses of another tenant needs the admin scope."""
-
-
-class CrossUserScopeError(PauseError):
-    """Listing pauses of another user needs the admin scope."""
 
 
 class CheckpointCorruptError(PauseError):

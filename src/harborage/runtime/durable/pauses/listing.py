@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from harborage import codec
 from harborage.artifacts import ArtifactRef, ArtifactScope, ArtifactStore
 from harborage.events import Event, EventBus, EventType, PausePayloadArtifactRoutedPayload
-from harborage.identity import checked_scopes
-from harborage.runtime.durable.pauses.errors import CrossTenantScopeError, CrossUserScopeError, InvalidPageError
+from harborage.identity import AdminScopeRequiredError, checked_scopes
+from harborage.runtime.durable.pauses.errors import CrossTenantScopeError, InvalidPageError
 from harborage.runtime.loop.pauses import PauseFilter, PauseState, Who
 from harborage.store import PauseQuery, PauseStatus
 from harborage.store.times import micros
@@ -75,7 +75,7 @@ def tenants_of(filter: PauseFilter, caller: Who, scopes: frozenset[str]) -> tupl
     """
     named = tuple(dict.fromkeys(filter.tenants)) or (caller.tenant_id,)
     if named != (caller.tenant_id,) and ADMIN not in scopes:
-        raise CrossTenantScopeError()
+        raise CrossTenantScopeError("pauses.list: a list of another tenant", (ADMIN,))
     return named
 
 
@@ -83,12 +83,12 @@ def within_reach(filter: PauseFilter, caller: Who, scopes: frozenset[str]) -> Pa
     """Return the filter, narrowed to the caller's own pauses unless the caller is an admin.
 
     Raises:
-        CrossUserScopeError: it names another user and the caller is no admin.
+        AdminScopeRequiredError: it names another user and the caller is no admin.
     """
     if ADMIN in scopes:
         return filter
     if not set(filter.users) <= {caller.user_id}:
-        raise CrossUserScopeError()
+        raise AdminScopeRequiredError("pauses.list: a list of another user", (ADMIN,))
     return replace(filter, users=(caller.user_id,))
 
 

@@ -21,7 +21,7 @@ from harborage.runtime.effects.approval.errors import (
     ApprovalNotFoundError,
     ApprovalScopeRequiredError,
     GateClosedError,
-    InvalidRequestError,
+    InvalidApprovalError,
 )
 from harborage.runtime.effects.approval.model import ApprovalDecision, answer_payload, fingerprint_of
 from harborage.runtime.loop.pauses import Pause, PauseCoordinator, PauseDecision
@@ -146,8 +146,8 @@ async def answer_approval(
     replaces the arguments; only the waiting call can read them.
 
     Raises:
-        ApprovalDecisionError, InvalidRequestError, ApprovalScopeRequiredError, ApprovalNotFoundError: in this order.
-        ScopeMismatchError: the call belongs to another identity; it keeps waiting.
+        ApprovalDecisionError, InvalidApprovalError, ApprovalScopeRequiredError, ApprovalNotFoundError: in this order.
+        PauseScopeMismatchError: the call belongs to another identity; it keeps waiting.
     """
     chosen, held = check_answer(decision, args, scopes)
     said = str(redactor.redact(reason))
@@ -174,14 +174,14 @@ def check_answer(
     """Return the decision, and the scopes it is made with.
 
     Raises:
-        ApprovalDecisionError, InvalidRequestError, ApprovalScopeRequiredError: in this order.
+        ApprovalDecisionError, InvalidApprovalError, ApprovalScopeRequiredError: in this order.
     """
     chosen = check_decision(decision)
     if args is not None and (chosen is not ApprovalDecision.APPROVE or not isinstance(args, bytes)):
-        raise InvalidRequestError("edited arguments are bytes, and come with an approval")
+        raise InvalidApprovalError("edited arguments are bytes, and come with an approval")
     held = held_scopes(scopes)
     if APPROVER_SCOPES.isdisjoint(held):
-        raise ApprovalScopeRequiredError()
+        raise ApprovalScopeRequiredError("an answer to an approval", APPROVER_SCOPES)
     return chosen, held
 
 

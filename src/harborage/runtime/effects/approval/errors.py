@@ -4,7 +4,7 @@
     ├── PolicyRequiredError · CoordinatorRequiredError · BusRequiredError · RedactorRequiredError
     │                                 a gate was built without one of its parts
     ├── GateClosedError               the gate is closed
-    ├── InvalidRequestError           a call, or an answer, that no gate can handle
+    ├── InvalidApprovalError          a call, or an answer, that no gate can handle
     ├── ApprovalDecisionError          neither approve nor reject
     ├── PolicyFailedError             the policy gave no answer; the call does not run
     ├── ApprovalScopeRequiredError    the approver lacks the scope
@@ -18,6 +18,7 @@ A refused call is `harborage.tools.ToolRejectedError`. Texts name tools and toke
 from __future__ import annotations
 
 from harborage.errors import HarborageError, NotFoundError
+from harborage.identity import AdminScopeRequiredError
 
 
 class ApprovalError(HarborageError):
@@ -44,7 +45,7 @@ class GateClosedError(ApprovalError):
     """The approval gate is closed; build a new one. The pauses of calls that waited stay open."""
 
 
-class InvalidRequestError(ApprovalError):
+class InvalidApprovalError(ApprovalError):
     """An approval gate got a request or an answer that it cannot handle."""
 
 
@@ -64,7 +65,7 @@ class PolicyFailedError(ApprovalError):
         super().__init__(f"the approval policy gave no answer for {tool!r}; the call does not run")
 
 
-class ApprovalScopeRequiredError(ApprovalError):
+class ApprovalScopeRequiredError(ApprovalError, AdminScopeRequiredError):
     """Answering an approval needs the scope `admin` or `console:fleet`."""
 
 

@@ -41,7 +41,7 @@ from harborage.runtime.effects.approval.errors import (
     BusRequiredError,
     CoordinatorRequiredError,
     GateClosedError,
-    InvalidRequestError,
+    InvalidApprovalError,
     PolicyFailedError,
     PolicyRequiredError,
     RedactorRequiredError,
@@ -150,10 +150,10 @@ class ApprovalGate:
         passed on, with `ApprovalCancelledError` as its cause; the pause stays open.
 
         Raises:
-            GateClosedError, InvalidRequestError, IdentityRequiredError, PolicyFailedError: in this order.
+            GateClosedError, InvalidApprovalError, IdentityRequiredError, PolicyFailedError: in this order.
             RedactionFailedError: the arguments or the reason of the policy cannot be shown; no approval was requested.
             ToolRejectedError: the call may not run.
-            InvalidRequestError: a call under the same key waits here already.
+            InvalidApprovalError: a call under the same key waits here already.
             ApprovalMismatchError: the same key stands for another call.
             ApprovalUnrecordedError: approved, but that could not be announced.
         """
@@ -216,10 +216,10 @@ class ApprovalGate:
         `who` answers, by default the ambient identity, with `scopes`, by default the ambient ones.
 
         Raises:
-            GateClosedError, ApprovalDecisionError, InvalidRequestError, ApprovalScopeRequiredError,
+            GateClosedError, ApprovalDecisionError, InvalidApprovalError, ApprovalScopeRequiredError,
             ApprovalNotFoundError: in this order.
-            InvalidRequestError: the tool does not take `args`; the call keeps waiting.
-            ScopeMismatchError: the call belongs to another identity; it keeps waiting.
+            InvalidApprovalError: the tool does not take `args`; the call keeps waiting.
+            PauseScopeMismatchError: the call belongs to another identity; it keeps waiting.
             ApprovalMismatchError: the pause was opened for another call; this one is refused.
         """
         self._check_open()
@@ -229,7 +229,7 @@ class ApprovalGate:
         if call is None or call.is_being_answered:
             raise ApprovalNotFoundError(token)
         if args is not None and call.objection is not None and (reason_against := call.objection(args)):
-            raise InvalidRequestError(f"{call.request.tool!r} does not take these arguments: {reason_against}")
+            raise InvalidApprovalError(f"{call.request.tool!r} does not take these arguments: {reason_against}")
         settled = await self._settle(call, chosen, said, args=args, who=who, scopes=held)
         if (settled.payload or {}).get("fingerprint") != _fingerprint(call.request):
             raise ApprovalMismatchError(token, call.request.tool)
@@ -248,7 +248,7 @@ class ApprovalGate:
     def _check(self, request: ApprovalRequest) -> None:
         self._check_open()
         if not request.tool:
-            raise InvalidRequestError("a call needs the name of its tool")
+            raise InvalidApprovalError("a call needs the name of its tool")
         require_triple(request.identity, "approval")
 
     async def _ask_policy(self, request: ApprovalRequest) -> tuple[bool, str]:
@@ -299,7 +299,7 @@ class ApprovalGate:
         """Register a waiting call at the gate for the block."""
         self._check_open()
         if pause.token in self._waiting:
-            raise InvalidRequestError(f"a call of {request.tool!r} waits under this key already")
+            raise InvalidApprovalError(f"a call of {request.tool!r} waits under this key already")
         call = WaitingCall(request, pause, self._coordinator, self._clock, recheck_s=self._recheck_s)
         self._waiting[pause.token] = call
         try:
