@@ -59,6 +59,8 @@ BEGINNINGS = (
     RunQuery(run_ids=("r1", "r2", "r3")),
     RunQuery(only_blocked=True),
     RunQuery(parent="r1"),
+    RunQuery(parents=("r1", "r2")),
+    RunQuery(run_ids=("r3",), parents=("r1", "r2")),
     replace(MINE, group="g1"),
     RunQuery(group="g1"),
     replace(OF_TENANT, agent="a1"),

@@ -46,6 +46,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasons: tuple[str, ...] = ()
     agent: str = ""
     parent: str = ""
+    parents: tuple[str, ...] = ()
     root: str = ""
     group: str = ""
     since: int | None = None

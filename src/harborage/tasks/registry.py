@@ -30,6 +30,7 @@ from harborage.store.memory import MemoryStore
 from harborage.store.times import moment
 from harborage.tasks import announcements
 from harborage.tasks.changes import Changes
+from harborage.tasks.children import Children
 from harborage.tasks.errors import (
     AcknowledgePublishError,
     GroupInvalidTransitionError,
@@ -117,6 +118,7 @@ class InProcessTaskRegistry:
         self._groups = Groups(self._store, self._changes, clock, redactor, runs)
         self._ends = self._groups.ends
         self.run_ends = EndedRuns(self._groups, lambda run: self.get(run.run_id, who=run))
+        self._children = Children(self._store)
         self._is_closed = False
 
     # Spawning
@@ -168,16 +170,20 @@ class InProcessTaskRegistry:
     async def list(self, session: Identity, filter: TaskFilter = _ANY) -> list[TaskSummary]:
         self._check_open()
         require_triple(session, "tasks.list")
-        query = replace(
-            _of_session(session),
-            parent=filter.parent or "",
-            statuses=() if filter.status is None else (Status(filter.status),),
-            kinds=() if filter.kind is None else (str(filter.kind),),
-            is_whole=False,
-        )
+        if filter.parent and filter == TaskFilter(parent=filter.parent):
+            rows = await self._children.of(session, filter.parent)
+        else:
+            query = replace(
+                _of_session(session),
+                parent=filter.parent or "",
+                statuses=() if filter.status is None else (Status(filter.status),),
+                kinds=() if filter.kind is None else (str(filter.kind),),
+                is_whole=False,
+            )
+            rows = await rows_of(self._store, query)
         return [
             TaskSummary(task.id, task.status, task.kind, task.priority, task.updated_at, task.retains_turn)
-            for task in map(task_of, await rows_of(self._store, query))
+            for task in map(task_of, rows)
         ]
 
     async def read(self, session: Identity) -> builtins.list[Task]:
@@ -378,6 +384,7 @@ class InProcessTaskRegistry:
     async def aclose(self) -> None:
         """Turn away those who wait here. Closing twice does nothing."""
         self._is_closed = self.run_ends.is_closed = True
+        await self._children.aclose()
         await self._ends.aclose()
 
     # Parts of the above

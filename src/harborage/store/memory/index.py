@@ -48,6 +48,8 @@ class RunIndex:
             yield self._of_session.get(Identity(query.tenant, query.user, query.session), ())
         if query.parent:
             yield self._of_parent.get(query.parent, ())
+        if query.parents:
+            yield [run_id for parent in dict.fromkeys(query.parents) for run_id in self._of_parent.get(parent, ())]
         if query.root:
             yield self._of_root.get(query.root, ())
 

@@ -64,6 +64,7 @@ def has_run(query: RunQuery, row: RunRow) -> bool:
         and (not query.reasons or (row.status is Status.FAILED and row.reason in query.reasons))
         and query.agent in ("", row.agent)
         and query.parent in ("", row.parent)
+        and row.parent in (query.parents or (row.parent,))
         and query.root in ("", row.root)
         and query.group in ("", row.group)
         and _is_between(row.created_at, query.since, query.until)

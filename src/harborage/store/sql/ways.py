@@ -17,8 +17,8 @@ SLICE: Final = 20_000
 """How many runs a page looks at whose query no index answers."""
 
 _PARTS: Final = (
-    "agent", "parent", "root", "group", "tenant", "user", "session", "statuses", "kinds", "reasons", "since", "until",
-    "longer_than", "text",
+    "agent", "parent", "parents", "root", "group", "tenant", "user", "session", "statuses", "kinds", "reasons", "since",
+    "until", "longer_than", "text",
 )  # fmt: skip
 _UNINDEXED: Final = ("kinds", "longer_than", "root", "text")
 _WIDE: Final = frozenset({"by_age", "by_tenant", "by_user", "by_agent", "by_session"})
@@ -30,6 +30,7 @@ _SAID: Final[dict[str, frozenset[str]]] = {
     "by_group": frozenset({"group"}),
     "by_group_of_session": frozenset({"group", "tenant", "user", "session"}),
     "by_parent": frozenset({"parent"}),
+    "by_parents": frozenset({"parents"}),
     "by_live": frozenset({"tenant", "statuses"}),
     "by_bad": frozenset({"tenant", "user", "statuses"}),
     "by_bad_of_tenant": frozenset({"tenant", "statuses"}),
@@ -93,6 +94,8 @@ def _widest(query: RunQuery) -> str:
         return "by_group_of_session" if query.tenant and query.user and query.session else "by_group"
     if query.parent:
         return "by_parent"
+    if query.parents:
+        return "by_parents"
     if query.tenant and query.user:
         return "by_session" if query.session else "by_user"
     if query.tenant:

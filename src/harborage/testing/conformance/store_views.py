@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from harborage.store import (
+    LIVE,
     Change,
     Commit,
     EventQuery,
@@ -107,6 +108,27 @@ async def pages_go_through_a_list_once(bench: StoreBench) -> None:
         expect_equal(seen, whole, f"the pages, oldest first: {oldest_first}")
 
 
+async def runs_below_others_are_found(bench: StoreBench) -> None:
+    """By one parent, or by several at once, each run once; with other filters, too."""
+    store = bench.store
+    for run_id, parent in (("a", "p"), ("b", "q"), ("c", "p"), ("d", "r"), ("e", "")):
+        await start(store, run_id, parent=parent)
+        bench.later(1)
+    await start(store, "foreign", who=OTHERS[0], parent="p")
+    both = replace(MINE, parents=("p", "q", "unknown"), oldest_first=True)
+    expect_equal(await found(store, both), ["a", "b", "c"], "below two runs")
+    expect_equal(await found(store, replace(MINE, parent="p")), ["c", "a"], "below one run")
+    expect_equal(await found(store, RunQuery(parents=("p", "p"))), ["foreign", "c", "a"], "of any session")
+    expect_equal(await found(store, replace(both, run_ids=("b", "d"))), ["b"], "among some runs")
+    expect_equal(await found(store, replace(both, parent="q")), ["b"], "below the one and among several")
+    await store.join("one")
+    await finish(store, (await store.claim("one", limit=1))[0].row.lease)
+    expect_equal(await found(store, replace(both, statuses=LIVE)), ["b", "c"], "those that have not ended")
+    pages = await store.runs(replace(both, limit=2))
+    rest = await store.runs(replace(both, limit=2, after=pages.cursor))
+    expect_equal([row.run_id for row in (*pages.rows, *rest.rows)], ["a", "b", "c"], "page by page")
+
+
 async def events_are_filtered(bench: StoreBench) -> None:
     """Events of a session, a tenant, a run, a type and a time."""
     store = bench.store
@@ -149,6 +171,7 @@ SCENARIOS = (
     lists_stay_within_their_identity,
     filters_narrow_a_list,
     pages_go_through_a_list_once,
+    runs_below_others_are_found,
     events_are_filtered,
     orphans_are_found,
 )

@@ -26,6 +26,12 @@ run.num = any(:nums::bigint[])
 -- name: by_run_id
 run.run_id = any(:run_ids::text[])
 
+-- name: by_parents
+run.parent = any(:parents::text[]) and run.parent is not null
+
+-- name: run_has_parents
+run.parent = any(:parents::text[])
+
 -- name: run_has_statuses
 run.status = any(:statuses::smallint[])
 

@@ -59,6 +59,12 @@ run.num = :num
 -- name: by_run_id
 run.run_id IN (SELECT value FROM json_each(:run_ids))
 
+-- name: by_parents
+run.parent IN (SELECT value FROM json_each(:parents)) AND run.parent IS NOT NULL
+
+-- name: run_has_parents
+run.parent IN (SELECT value FROM json_each(:parents))
+
 -- name: count_run
 GROUP BY run.status
 
