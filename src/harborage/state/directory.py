@@ -104,8 +104,8 @@ class Directory:
             chunks += [chunk for chunk in found if chunk is not None]
             if None in found:
                 if low and not chunks and not await self._is_claimed(low - 1):
-                    told = f"record '{self._kind}/low' of a directory names chunk {low}, which is beyond its end"
-                    raise DirectoryCorruptError(told)
+                    says = f"record '{self._kind}/low' of a directory names chunk {low}, which is beyond its end"
+                    raise DirectoryCorruptError(says)
                 return chunks
 
     async def oldest(self) -> list[Entry]:
@@ -119,7 +119,7 @@ class Directory:
         low = await self._low()
         if await self._chunk(low) is None:
             return
-        # An empty chunk stays in its place, so that nobody takes the end of the list to be there.
+        # An empty chunk stays in its place, so that no reader takes it for the end of the list.
         kind = f"{self._kind}/{low}"
         await self._store.save(StateRecord(new_id(), self._place, kind, codec.encode(_Chunk())))
         await self._store.delete(self._place, f"{kind}+")
@@ -127,7 +127,7 @@ class Directory:
         await self._store.save(StateRecord(new_id(), self._place, f"{self._kind}/low", data))
 
     async def clear(self) -> None:
-        """Forget every entry, and that there ever was one. Let nobody add to it meanwhile."""
+        """Forget every entry, and that there ever was one. No caller may add to it meanwhile."""
         # Dropped chunks keep their place, so the claims alone say where the list ends, whatever else is damaged.
         end = 0
         while await self._is_claimed(end):

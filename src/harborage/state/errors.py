@@ -3,9 +3,9 @@
 StateError
 ├── RecordNotFoundError · InvalidRecordError · EventIdConflictError    a record
 ├── StoreClosedError                                                   the store is closed
-├── StorageUrlError                                                    nobody can tell what to open
+├── StorageUrlError                                                    the url does not say what to open
 └── DatabaseError                                                      the database refused; nothing was changed
-    ├── DatabaseLockedError            somebody else held it for too long
+    ├── DatabaseLockedError            another process held it for too long
     ├── DatabaseFullError              no space left
     ├── DatabaseReadOnlyError          it may not be written
     ├── DatabaseCorruptError           damaged, or no such database at all
@@ -76,7 +76,7 @@ class DatabaseError(StateError):
         super().__init__(f"{database}: {said or first_sentence(type(self))}{about}; {self.advice}" if database else "")
 
     def about(self, run_id: str) -> Self:
-        """The same error, told of this run."""
+        """The same error, with the id of this run."""
         return type(self)(self.database, self.said, run_id=run_id)
 
 

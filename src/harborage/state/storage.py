@@ -83,7 +83,7 @@ class Storage:
 
 
 StorageFactory: TypeAlias = Callable[[str, Timers], Awaitable[Storage]]
-"""Opens what a whole url names; the clock tells it the time and wakes it."""
+"""Opens what a whole url names; it takes its time and its timers from the clock."""
 
 STORAGE_DRIVERS: DriverTable[StorageFactory] = DriverTable(
     "storage",
@@ -102,7 +102,7 @@ async def open_storage(
     """The storage that `url` names: `memory:`, `sqlite:PATH` or a bare path, or `postgres://…`.
 
     Raises:
-        StorageUrlError: it is empty, or of a kind that nobody opens; the text lists those there are.
+        StorageUrlError: it is empty, or of a kind that no driver opens; the text lists those there are.
         MissingExtraError: what opens it is not installed.
         DatabaseError: it cannot be opened.
     """

@@ -76,7 +76,7 @@ class StateStore(Protocol):
 
 @runtime_checkable
 class SwappingStateStore(StateStore, Protocol):
-    """A record store that can also change a record only where nobody else has done so since it was read."""
+    """A record store that can also change a record only where no other process has done so since it was read."""
 
     async def swap(self, record: StateRecord, *, after: str) -> bool:
         """Put `record` in its slot as long as that holds what event id `after` wrote; "" stands for an empty slot.

@@ -125,7 +125,7 @@ def _standing(row: RunRow, open_pauses: int, is_awaited: bool) -> Iterator[Disag
         return
     if row.owner and not row.fence:
         yield Disagreement("owner_without_fence", row.run_id, f"worker {row.owner} holds it under no fence")
-    if not row.position:  # a task that no worker executes waits for nobody
+    if not row.position:  # a task that no worker executes waits for nothing
         if row.owner or row.is_woken:
             yield Disagreement("claimed_without_entries", row.run_id, "it has no entries, and a worker may have it")
         return

@@ -211,8 +211,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `guard` is the run that the caller writes: its `entries`, its `change` and the controls it `consumed`, by number.
     `wakes` are runs that have to look again. With `take` the run that a settled pause or a control wakes is claimed by
-    that worker if nobody holds it. `events` are of the session `who`. `bodies` are what the entries name by SHA-256 in
-    hex: those of the guarded run, and without a guard those of the runs that are started.
+    that worker if no worker holds it. `events` are of the session `who`. `bodies` are what the entries name by SHA-256
+    in hex: those of the guarded run, and without a guard those of the runs that are started.
     """
 
     guard: Guard | None = None
@@ -276,7 +276,7 @@ def is_append(commit: Commit) -> bool:
 
 
 def is_news(commit: Commit) -> bool:
-    """Whether a commit makes a run ready, ends one, or brings something that somebody may wait for."""
+    """Whether a commit makes a run ready, ends one, or brings something that another process may wait for."""
     change = commit.change
     return bool(
         commit.sends

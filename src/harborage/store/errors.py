@@ -2,7 +2,7 @@
 
 StoreError
 ├── CommitRefusedError                a condition of a commit does not hold; nothing was written
-│   ├── LeaseLostError                another worker holds the run, or nobody does
+│   ├── LeaseLostError                another worker holds the run, or none does
 │   ├── RunKnownError                 a run with that id, or that idempotency key, is there already
 │   ├── RunOverError                  the run has ended
 │   ├── StatusConflictError           the run, group or patch is not where the commit expects it
@@ -40,7 +40,7 @@ class CommitRefusedError(StoreError):
 
 
 class LeaseLostError(CommitRefusedError):
-    """Another worker holds the run now, or nobody does; what this one wanted to write was not written."""
+    """Another worker holds the run now, or none does; what this one wanted to write was not written."""
 
     def __init__(self, run_id: str = "", worker: str = "", fence: int = 0) -> None:
         self.run_id = run_id

@@ -1,6 +1,6 @@
 """A check of everything that a store keeps, slice by slice: what each slice found, and where the next one begins.
 
-A slice is one short look at a few thousand rows, so it holds up nobody, and what it found was so at one moment. Where
+A slice is one short look at a few thousand rows, so it delays no writer, and what it found was so at one moment. Where
 tables keep a fact twice, a slice only says whose facts may not agree; `harborage.store.check` then looks at those.
 """
 
@@ -51,7 +51,7 @@ SIZES: Final = {
 
 
 class Judges(msgspec.Struct, frozen=True, kw_only=True):
-    """What tells whether stored bytes can be read, for those who wrote them: each returns what is wrong, or "".
+    """Checks of stored bytes, by the code that wrote them: each returns what is wrong, "" for nothing.
 
     `entry` is given the run's id, the number of the entry from 0 on, and its bytes; `bodies` are the digests that an
     entry names, `run` is the id of the run that has this first entry, "" where it does not say. An event is given by

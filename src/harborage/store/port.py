@@ -52,7 +52,7 @@ class Claimed(NamedTuple):
 
 
 class SessionChange(NamedTuple):
-    """A session as it is now, None where nobody opened it, and whether this call changed it."""
+    """A session as it is now, None where it was never opened, and whether this call changed it."""
 
     row: SessionRow | None
     is_changed: bool
@@ -147,8 +147,9 @@ class Queue(Protocol):
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` on this event loop when a run may have become ready or ended, or a control came.
 
-        What this process does is told at once; what others do, with the next `look` of a worker of this process. It
-        carries no news: whoever is called looks for what is new, and may be called without need. Returns what ends it.
+        It is called at once for changes of this process, and for those of others with the next `look` of a worker of
+        this process. It carries no news: the listener looks for what is new, and may be called without need. Returns
+        what ends it.
         """
         ...
 
@@ -157,7 +158,7 @@ class Sessions(Protocol):
     """Opens, sees and closes sessions: each call is one change, made under its condition or not at all."""
 
     async def open_session(self, who: Identity, *, context: bytes = b"{}") -> SessionChange:
-        """Open a session, unless somebody did; `context` is what it is opened with. One that was closed stays so."""
+        """Open a session, unless it is open; `context` is what it is opened with. One that was closed stays so."""
         ...
 
     async def touch_session(self, who: Identity, *, before: int | None = None) -> SessionChange:
@@ -223,7 +224,7 @@ class Upkeep(Protocol):
     async def examine(self, part: Part, judges: Judges, after: Place) -> Examined:
         """Look at one slice of everything that is stored, behind this row: what is damaged, gone, or to be looked at.
 
-        It changes nothing and keeps nobody waiting; `judges` are called in another thread, perhaps.
+        It changes nothing and keeps no caller waiting; `judges` are called in another thread, perhaps.
         """
         ...
 

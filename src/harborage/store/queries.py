@@ -124,7 +124,7 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Which sessions, last opened first. `seen_since` and `seen_until` bound when something last happened in them.
 
     With `seen_before` or `opened_before` those that were last seen, or opened, before then; with both, either counts.
-    `only_opened` leaves out those that nobody opened, which are known by their runs or events alone.
+    `only_opened` leaves out those that were never opened, which are known by their runs or events alone.
     """
 
     tenant: str = ""

@@ -237,7 +237,7 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A conversation of one user of one tenant; `events` counts all events that it ever had.
 
-    Runs and events have a row made for theirs, too; `is_opened` says that somebody opened it, with `context`, at
+    Runs and events have a row made for theirs, too; `is_opened` says that it was opened, with `context`, at
     `opened_at`. `seen_at` is when a run started in it, an event happened, or it was touched. A row that cannot be read
     is shown as far as it can, as one that `is_damaged`.
     """

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, overload
 
 LATEST: Final = 253_402_300_799_999_999
-"""The last microsecond of the year 9999, after which nothing can be told as a moment."""
+"""The last microsecond of the year 9999, after which no datetime exists."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)

@@ -41,7 +41,7 @@ async def test_a_run_that_was_locked_is_looked_for_again(place: Any, is_due: boo
     await claim(store, "one", "r")
     told.clear()
     await claim(store, "one")
-    assert store._telling._soon is None  # nothing is left
+    assert store._notifier._soon is None  # nothing is left
 
 
 async def test_a_claim_that_comes_after_its_worker_has_left_takes_nothing(place: Any) -> None:

@@ -118,7 +118,7 @@ async def test_what_a_claim_took_before_an_outage_comes_with_the_next_one(
     """Also where the outage outlasts the patience for the claim's own answer, or what was taken cannot be read."""
     assert await frail.claim("one") == []
     await start(frail, "r")
-    await frail._telling._crew.join()  # no notice is under way
+    await frail._notifier._crew.join()  # no notice is under way
     _, claims = frail._lanes
     claims._patience_s = 0.0
     proxy.is_open = False

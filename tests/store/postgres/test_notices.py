@@ -12,7 +12,7 @@ import pytest
 
 from harborage.state.errors import DatabaseUnreachableError
 from harborage.store import Change, Commit, Status
-from harborage.store.postgres import PostgresStore, telling
+from harborage.store.postgres import PostgresStore, notifier
 from harborage.testing.conformance.store_bench import claim, finish, send, start, step
 
 PATIENCE_S = 20.0
@@ -129,7 +129,7 @@ async def test_a_notice_that_fails_is_given_again(place: Any, monkeypatch: pytes
     """Whoever listens may have kept its connection, and hears of the change from nobody else."""
     mine, theirs = await place.open(), await place.open()
     ear = await listening(mine)
-    give, failures = telling.fetch, [1, 2]
+    give, failures = notifier.fetch, [1, 2]
 
     async def frail(*args: Any, **values: Any) -> Any:
         if failures:
@@ -137,7 +137,7 @@ async def test_a_notice_that_fails_is_given_again(place: Any, monkeypatch: pytes
             raise DatabaseUnreachableError("storage", "the connection broke")
         return await give(*args, **values)
 
-    monkeypatch.setattr(telling, "fetch", frail)
+    monkeypatch.setattr(notifier, "fetch", frail)
     await start(theirs, "r")
     await ear.hear()
     assert not failures

@@ -11,7 +11,7 @@ import pytest
 
 from harborage.state.postgres.database import Database, Work
 from harborage.store.postgres import PostgresStore, audit
-from harborage.store.postgres.asking import SQL, bound
+from harborage.store.postgres.statements import SQL, bound
 from tests.kit.store_questions import RUNS, TENANTS, USERS, ask_everything
 
 T = TypeVar("T")

@@ -184,7 +184,7 @@ async def test_a_loop_that_is_gone_disturbs_nobody(database: Database) -> None:
 
     await asyncio.to_thread(asyncio.run, leave())
     gate.open()
-    await database.write(lambda tx: tx.tell())
+    await database.write(lambda tx: tx.notify())
     await database.write(keep(3))
     assert await kept(database) == [2, 3]
 
@@ -257,7 +257,7 @@ async def test_a_listener_hears_what_is_told(database: Database, open_database: 
     await database.write(keep(1))
     await other.look()
     assert heard == {"mine": 0, "theirs": 0}
-    await database.write(lambda tx: tx.tell())
+    await database.write(lambda tx: tx.notify())
     await asyncio.sleep(0)
     assert heard == {"mine": 1, "theirs": 0}
     await other.look()
@@ -265,7 +265,7 @@ async def test_a_listener_hears_what_is_told(database: Database, open_database: 
     await asyncio.sleep(0)
     assert heard == {"mine": 1, "theirs": 1}
     unlisten()
-    await database.write(lambda tx: tx.tell())
+    await database.write(lambda tx: tx.notify())
     await other.look()
     await asyncio.sleep(0)
     assert heard == {"mine": 2, "theirs": 1}
@@ -278,7 +278,7 @@ async def test_what_failed_is_not_told(database: Database) -> None:
 
     def fail(transaction: Transaction) -> None:
         transaction.execute(INSERT, (1,))
-        transaction.tell()
+        transaction.notify()
         raise ValueError("never mind")
 
     with pytest.raises(ValueError, match="never mind"):

@@ -1,7 +1,7 @@
 """One database in Postgres: a pool of connections that mends itself, brought to this package's tables when opened.
 
 A connection that breaks is replaced and the call made again, as long as what it did cannot have been done twice: each
-call is told whether an earlier answer was lost. What the stores mean by their statements is their own business.
+call gets to know whether an earlier answer was lost. What the stores mean by their statements is their own business.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Database:
             raise self._error(fault, "", is_again=False) from error
 
     async def opened(self) -> Connection:
-        """The same for a source of connections: it raises what the driver raises, and `run` tells what that means."""
+        """The same for a source of connections: it raises what the driver raises, and `run` translates it."""
         connection = await self._connector.connect(self._url, timeout=_CONNECTING_S, command_timeout=_ANSWER_S)
         try:
             await _prepare(connection)

@@ -69,9 +69,9 @@ class Driver(Protocol):
 
 
 class Connector:
-    """Opens connections, each to its end, even where whoever wanted one is cancelled meanwhile.
+    """Opens connections, each to its end, even where the caller is cancelled meanwhile.
 
-    The driver leaves a future behind that nobody awaits when it is cancelled in the middle of connecting.
+    The driver leaves a future behind that no task awaits when it is cancelled in the middle of connecting.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -102,7 +102,7 @@ class Connector:
 
 
 def _drop(opening: asyncio.Task[Connection]) -> None:
-    """End a connection that nobody wants any more."""
+    """End a connection that is no longer wanted."""
     if not opening.cancelled() and opening.exception() is None:
         opening.result().terminate()
 

@@ -77,7 +77,7 @@ def address_of(url: str) -> str:
     """The url without its password and options: what may be shown and logged.
 
     Raises:
-        StorageUrlError: nobody can tell which database it means.
+        StorageUrlError: it does not say which database it means.
     """
     try:
         split = urlsplit(url)

@@ -1,7 +1,7 @@
-"""How stores hear of each other: one connection that listens, and comes back when it breaks.
+"""Receives the notices of other stores: on one connection, which is opened again when it breaks.
 
-A notice carries no news, only that there may be some: whoever hears one looks again. After every break the listeners
-are called once, since nobody knows what was missed.
+A notice carries no data, only that something may have changed: the listener that is called looks for itself. After
+each break the listeners are called once, since notices may have been missed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Notices:
-    """The listeners of one store. `stamp` goes with every notice it gives, so that it does not hear its own again.
+    """The listeners of one store. `stamp` goes with every notice that the store sends, so that it ignores its own.
 
     It listens from the first listener on until it is closed.
     """
@@ -43,7 +43,7 @@ class Notices:
         self._is_listening = False
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` on this event loop for every notice; returns what calls it off."""
+        """Call `listener` on this event loop for every notice; returns a function that removes it."""
         self._listeners.append(listener)
         if not self._is_listening:
             self._is_listening = True
@@ -55,7 +55,7 @@ class Notices:
 
         return unlisten
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Call every listener of this store."""
         for listener in tuple(self._listeners):
             listener()
@@ -75,17 +75,17 @@ class Notices:
                 _logger.warning("notices: %s", error)
             else:
                 break_s = _SHORTEST_BREAK_S
-                await self._hear(connection)
+                await self._receive(connection)
             await asyncio.sleep(break_s)
             break_s = min(2 * break_s, _LONGEST_BREAK_S)
 
-    async def _hear(self, connection: Connection) -> None:
+    async def _receive(self, connection: Connection) -> None:
         """Listen on this connection until it breaks."""
         is_broken = asyncio.Event()
         try:
             connection.add_termination_listener(lambda _: is_broken.set())
-            await connection.add_listener(CHANNEL, self._heard)
-            self.tell()
+            await connection.add_listener(CHANNEL, self._received)
+            self.notify()
             while not is_broken.is_set():
                 try:
                     async with asyncio.timeout(_PULSE_S):
@@ -100,6 +100,6 @@ class Notices:
         finally:
             connection.terminate()
 
-    def _heard(self, connection: Any, pid: int, channel: str, payload: str) -> None:
+    def _received(self, connection: Any, pid: int, channel: str, payload: str) -> None:
         if payload != self.stamp and payload.startswith(self._place):
-            self.tell()
+            self.notify()

@@ -21,7 +21,7 @@ _SQL = read_statements(PACKAGE, "statements/records.sql")
 
 
 class PostgresStateStore:
-    """`StateStore` over one database; `beneath` is what is closed with it, when nobody else uses it."""
+    """`StateStore` over one database; `beneath` is what is closed with it, when nothing else uses it."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class PostgresStateStore:
         args = (*slot, record.event_id, data, record.version, record.updated_at or self._clock.now())
 
         async def work(connection: Connection, _: bool) -> bool:
-            """Whether it is kept now; False to try again, after somebody else changed the slot meanwhile."""
+            """Whether it is kept now; False to try again, after another process changed the slot meanwhile."""
             try:
                 row = await connection.fetchrow(_SQL["save"], *args)
             except Exception as error:

@@ -21,7 +21,8 @@ GroupKey = tuple[Identity, str]
 class Groups:
     """Every group. One that has ended goes with the last of its members.
 
-    Of each tenant's that have ended and have no member the last `keep_strays` stay. `deleted` is told whose group went.
+    Of each tenant's that have ended and have no member the last `keep_strays` stay. `deleted` is called with the
+    session of each that was deleted.
     """
 
     def __init__(self, keep_strays: int, deleted: Callable[[Identity], None]) -> None:

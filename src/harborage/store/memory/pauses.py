@@ -70,7 +70,7 @@ class Pauses:
         return True
 
     def check_answer(self, token: str, event_id: str) -> None:
-        """Accept that this control is sent to answer a pause; one that is not here is nobody's business.
+        """Accept that this control is sent to answer a pause; one that is not in this store is not checked.
 
         Raises:
             PauseSettledError: it was settled before, and not by this control.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Sessions:
-    """Every session, by whose it is. One that nobody opened stays for as long as something is kept in it."""
+    """Every session, by whose it is. One that was never opened stays for as long as something is kept in it."""
 
     def __init__(self) -> None:
         self._rows: dict[Identity, SessionRow] = {}
@@ -51,7 +51,8 @@ class Sessions:
         self._kept[who] += 1
 
     def release(self, who: Identity) -> None:
-        """One thing less is kept in a session; it goes with the last, if nobody opened it and it never had an event."""
+        """One thing less is kept in a session; it goes with the last, if it was never opened and it never had an
+        event."""
         self._kept[who] -= 1
         if self._kept[who]:
             return
@@ -61,7 +62,7 @@ class Sessions:
             del self._rows[who]
 
     def open(self, who: Identity, context: bytes, now: int) -> SessionChange:
-        """Open a session, unless somebody did."""
+        """Open a session, unless it is open."""
         known = self._rows.get(who)
         if known is not None and known.is_opened:
             return SessionChange(known, False)
@@ -76,7 +77,7 @@ class Sessions:
         return SessionChange(self.see(who, now), True)
 
     def close(self, who: Identity, reason: str, seen_at: int | None, now: int) -> SessionChange:
-        """Close a session, if it is open and nobody has seen it since `seen_at`."""
+        """Close a session, if it is open and it was not used after `seen_at`."""
         row = self._opened(who)
         if row is None or row.closed_at is not None or seen_at not in (None, row.seen_at):
             return SessionChange(row, False)

@@ -52,7 +52,7 @@ class MemoryStore:
 
     Pauses go with their run; of those that belong to none the last `keep_strays` settled ones of each tenant stay.
     A group that has ended goes with the last of its members; of those that have none as many stay. A session that
-    nobody opened goes with what was kept in it.
+    was never opened goes with what was kept in it.
     """
 
     is_shared = False
@@ -161,7 +161,7 @@ class MemoryStore:
         for held in mine[:limit]:
             if held.row.attempts >= self._max_attempts:
                 tables.block(held, f"claimed {held.row.attempts} times without progress")
-                self._notify()  # somebody may wait for its end
+                self._notify()  # a caller may wait for its end
                 continue
             tables.claim(held, worker)
             if held.row.status is Status.PENDING:

@@ -1,6 +1,6 @@
 """What a store in memory holds, and how a commit changes it that its conditions have let through.
 
-No await, no clock: a commit is applied in one go at a given moment, and nobody ever sees half of one.
+No await, no clock: a commit is applied in one go at a given moment, and no reader ever sees half of one.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harborage.state.sql_files import read_statements
 from harborage.store import sql
-from harborage.store.postgres.asking import fetch, plain
 from harborage.store.postgres.reading import ROWS
+from harborage.store.postgres.statements import fetch, plain
 from harborage.store.sql.audit import Audit
 
 if TYPE_CHECKING:

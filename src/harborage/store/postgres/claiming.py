@@ -13,14 +13,14 @@ from harborage import codec
 from harborage.state.errors import AnswerLostError
 from harborage.store.errors import EntryDamagedError
 from harborage.store.port import Claimed
-from harborage.store.postgres.asking import SQL, fetch
 from harborage.store.postgres.reading import ROWS
+from harborage.store.postgres.statements import SQL, fetch
 from harborage.store.sql.rows import checked_entries
 
 if TYPE_CHECKING:
     from harborage.state.postgres.database import Database
     from harborage.store.postgres.lane import Lane
-    from harborage.store.postgres.telling import Telling
+    from harborage.store.postgres.notifier import Notifier
     from harborage.store.postgres.workers import Workers
     from harborage.store.rows import ControlRow, RunRow
 
@@ -29,7 +29,7 @@ _logger = logging.getLogger(__name__)
 
 class _Answer(msgspec.Struct, frozen=True):
     """What the server says of a claim: whether its worker is one, the numbers of the runs, whether it blocked any, and
-    whether it left ready ones to somebody who was changing them."""
+    whether it left ready ones because another transaction was changing them."""
 
     worker: bool
     claimed: list[int]
@@ -38,15 +38,15 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class Claiming:
-    """The claims of one store, which tell of what they block and of what they leave.
+    """Claims runs for the workers of one store, and notifies the listeners of runs that it blocks or leaves.
 
     Where the database goes away in the middle of a claim, the runs that it took come with their worker's next one.
     """
 
-    def __init__(self, database: Database, lane: Lane, telling: Telling, workers: Workers, max_attempts: int) -> None:
+    def __init__(self, database: Database, lane: Lane, notifier: Notifier, workers: Workers, max_attempts: int) -> None:
         self._database = database
         self._lane = lane
-        self._telling = telling
+        self._notifier = notifier
         self._workers = workers
         self._max_attempts = max_attempts
         self._turn = asyncio.Lock()
@@ -86,9 +86,9 @@ class Claiming:
         text: str = await self._lane.change(SQL["claim"], asked, is_again=is_again)
         answer: _Answer = codec.decode(text.encode(), _Answer)
         if answer.blocked:
-            self._telling.tell()  # somebody may wait for its end
+            self._notifier.notify()  # another process may wait for its end
         if answer.left:
-            self._telling.tell_soon()
+            self._notifier.notify_soon()
         return answer
 
     async def _read(self, worker: str, nums: list[int], limit: int) -> list[Claimed]:
@@ -125,4 +125,4 @@ class Claiming:
 
     async def _block(self, row: RunRow, reason: str) -> None:
         await fetch(self._database, SQL["block"], num=row.number, worker=row.owner, fence=row.fence, reason=reason)
-        self._telling.tell()
+        self._notifier.notify()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from harborage.ids import new_id
 from harborage.state.errors import AnswerLostError, DatabaseUnreachableError
 from harborage.state.postgres.faults import is_unique_violation
-from harborage.store.postgres.asking import bound
+from harborage.store.postgres.statements import bound
 
 if TYPE_CHECKING:
     from harborage.state.postgres.database import Database
@@ -43,7 +43,7 @@ class Lane:
 
     async def change(self, text: str, values: Mapping[str, Any], *, is_again: bool = False) -> Any:
         """The answer of a statement that makes a change under `:writer` and `:batch`. With `is_again` it is the change
-        before, of which nobody heard whether it was made: it is made now, or answered as it was then.
+        before, whose answer was lost: it is made now, or answered as it was then.
 
         Raises:
             AnswerLostError: the way to the server broke for longer than `patience_s`; the change was made or not.
@@ -101,7 +101,7 @@ class _Own:
 
 
 async def _make(connection: Connection, sent: str, given: list[Any]) -> Any:
-    """Make the change, once more where somebody else made a row of the same key meanwhile: now it can be seen."""
+    """Make the change, once more where another transaction made a row of the same key meanwhile: now it can be seen."""
     for _ in range(_MEETINGS - 1):
         try:
             return await connection.fetchval(sent, *given)

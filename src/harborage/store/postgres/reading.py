@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from harborage.state.postgres.rows import read_text
 from harborage.store.errors import EntryDamagedError, RowNotFoundError
-from harborage.store.postgres.asking import SQL, fetch, fetchrow, fetchval
+from harborage.store.postgres.statements import SQL, fetch, fetchrow, fetchval
 from harborage.store.queries import (
     COUNT_CAP,
     EventQuery,

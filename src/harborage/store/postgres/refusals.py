@@ -31,7 +31,7 @@ _STATUSES = tuple(Status)
 
 
 async def refusal(commit: Commit, answer: Answer, reading: Reading) -> StoreError:
-    """The error for a commit that was refused; rows that it tells of are read."""
+    """The error for a commit that was refused; the rows that it names are read."""
     at, found = answer.at, answer.found
     match answer.refused:
         case "known":

@@ -15,13 +15,13 @@ from harborage.state.postgres.rows import kept_text
 from harborage.store.commit import Commit, Committed, check_commit, subject_of
 from harborage.store.errors import RowNotFoundError
 from harborage.store.port import MAX_ATTEMPTS, Claimed, SessionChange
-from harborage.store.postgres.asking import SQL, fetch, fetchval
 from harborage.store.postgres.audit import PostgresAudit
 from harborage.store.postgres.claiming import Claiming
 from harborage.store.postgres.lane import Lane
+from harborage.store.postgres.notifier import Notifier
 from harborage.store.postgres.reading import Reading
 from harborage.store.postgres.refusals import refusal
-from harborage.store.postgres.telling import Telling
+from harborage.store.postgres.statements import SQL, fetch, fetchval
 from harborage.store.postgres.workers import LEASE, Workers
 from harborage.store.postgres.writing import Writing
 from harborage.store.queries import EventQuery, GroupQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
@@ -60,14 +60,14 @@ class PostgresStore:
         self._database = database
         self._clock = clock
         self._notices = Notices(database)
-        self._telling = Telling(database, self._notices)
+        self._notifier = Notifier(database, self._notices)
         self._reading = Reading(database)
         self._audit = PostgresAudit(database)
         self._lanes = (Lane(database), Lane(database))
         commits, claims = self._lanes
-        self._writing = Writing(database, commits, self._telling.tell, clock=clock)
-        self._workers = Workers(database, self._telling.tell, clock, lease)
-        self._claiming = Claiming(database, claims, self._telling, self._workers, max_attempts)
+        self._writing = Writing(database, commits, self._notifier.notify, clock=clock)
+        self._workers = Workers(database, self._notifier.notify, clock, lease)
+        self._claiming = Claiming(database, claims, self._notifier, self._workers, max_attempts)
         self._is_closed = False
 
     @classmethod
@@ -205,7 +205,7 @@ class PostgresStore:
     async def unblock(self, run_ids: Sequence[str]) -> int:
         found = len(await self._asked(fetch(self._database, SQL["unblock"], run_ids=[*run_ids])))
         if found:
-            self._telling.tell()
+            self._notifier.notify()
         return found
 
     async def delete(self, run_ids: Sequence[str]) -> int:
@@ -226,7 +226,7 @@ class PostgresStore:
             return
         self._is_closed = True
         await self._writing.aclose()
-        await self._telling.aclose()
+        await self._notifier.aclose()
         await self._notices.aclose()
         self._workers.close()
         for lane in self._lanes:

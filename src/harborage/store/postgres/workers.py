@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from harborage.state.errors import DatabaseError
 from harborage.state.postgres.faults import fault_of
 from harborage.store.errors import WorkerKnownError
-from harborage.store.postgres.asking import SQL, bound, fetch, fetchval
+from harborage.store.postgres.statements import SQL, bound, fetch, fetchval
 
 if TYPE_CHECKING:
     from harborage.clock import Timers
@@ -49,14 +49,14 @@ class _Seen(NamedTuple):
 
 
 class Workers:
-    """The workers of this process on one database, and what it can tell of the others.
+    """The workers of this process on one database, and what it knows of the others.
 
-    `told` is called where runs may have become free, or where somebody may have died who had something to tell.
+    `notify` is called when runs may have become free, or when a worker died that may have owed a notice.
     """
 
-    def __init__(self, database: Database, told: Callable[[], None], clock: Timers, lease: timedelta = LEASE) -> None:
+    def __init__(self, database: Database, notify: Callable[[], None], clock: Timers, lease: timedelta = LEASE) -> None:
         self._database = database
-        self._told = told
+        self._notify = notify
         self._clock = clock
         self._lease_s = lease.total_seconds()
         self._locks = _Locks(database)
@@ -66,7 +66,7 @@ class Workers:
         self._broke_at: float | None = None
 
     async def join(self, worker: str) -> None:
-        """Begin to be a worker under this name; runs that nobody holds become free.
+        """Begin to be a worker under this name; runs that no worker holds become free.
 
         Raises:
             WorkerKnownError: another process works under it.
@@ -95,7 +95,7 @@ class Workers:
             _logger.info("worker %s is dead; its runs are free", name)
             if await fetchval(self._database, SQL["bury"], num=seen.num, beat=seen.beat) is not None:
                 freed += len(await fetch(self._database, SQL["free"], worker=name))
-                self._told()  # also where it held none: its process may have died between a commit and the notice of it
+                self._notify()  # also where it held none: its process may have died between a commit and its notice
         return freed
 
     async def leave(self, worker: str) -> None:
@@ -106,7 +106,7 @@ class Workers:
         try:
             await fetch(self._database, SQL["leave"], worker=worker)
             if await fetch(self._database, SQL["free"], worker=worker):
-                self._told()
+                self._notify()
         finally:
             await self._locks.drop(worker)
 
@@ -115,10 +115,10 @@ class Workers:
         self._locks.close()
 
     async def _free_strays(self) -> int:
-        """Free the runs whose worker nobody knows: whoever let it go died before its runs were free."""
+        """Free the runs of workers that have no row: the process that removed it died before it freed the runs."""
         freed = len(await fetch(self._database, SQL["free_strays"]))
         if freed:
-            self._told()
+            self._notify()
         return freed
 
     async def is_back(self, worker: str) -> bool:
@@ -175,7 +175,7 @@ class _Locks:
         return worker in self._wanted
 
     async def take(self, worker: str) -> bool:
-        """Hold the worker's lock until `drop`; False when somebody else does."""
+        """Hold the worker's lock until `drop`; False when another process does."""
         async with self._turn:
             if worker in self._held:
                 return True
@@ -227,7 +227,7 @@ class _Locks:
                     self.close()
 
     async def _take(self, worker: str) -> bool:
-        """Take the lock; false when somebody else has it. Behind a pooler that mixes sessions none is held."""
+        """Take the lock; false when another process has it. Behind a pooler that mixes sessions none is held."""
         if not await self._ask("lock", worker):
             return False
         if await self._ask("is_locked_here", worker):

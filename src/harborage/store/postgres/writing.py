@@ -1,7 +1,7 @@
 """Commits on their way: those that are asked for while one batch is under way become the next, in the order they came.
 
 One batch is one call and one transaction, so a hundred writers share one flush to the disk and one turn at the lock
-under which events are numbered. A commit that the server cannot take for itself is told so alone: the others of its
+under which events are numbered. A commit that the server cannot take for itself fails alone: the others of its
 batch are sent again without it.
 """
 
@@ -25,8 +25,8 @@ from harborage.state.errors import (
 )
 from harborage.state.postgres.faults import UNFIT
 from harborage.store.commit import Commit, is_news
-from harborage.store.postgres.asking import SQL
 from harborage.store.postgres.documents import Answer, Batch, answers_of
+from harborage.store.postgres.statements import SQL
 from harborage.store.times import micros
 
 if TYPE_CHECKING:
@@ -47,14 +47,14 @@ class _Asked(NamedTuple):
 
 
 class Writing:
-    """The commits of one store. `told` is called after those that somebody may wait for."""
+    """The commits of one store. `notify` is called after those that another process may wait for."""
 
     def __init__(
-        self, database: Database, lane: Lane, told: Callable[[], None], *, clock: Clock = SYSTEM_CLOCK
+        self, database: Database, lane: Lane, notify: Callable[[], None], *, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self._database = database
         self._lane = lane
-        self._told = told
+        self._notify = notify
         self._clock = clock
         self._asked: deque[_Asked] = deque()
         self._is_at_work = False
@@ -102,7 +102,7 @@ class Writing:
             return
         try:
             answers = await self._apply([one.commit for one in some])
-        except Exception as error:  # noqa: BLE001 - told to the callers
+        except Exception as error:  # noqa: BLE001 - raised to the callers
             if len(some) > 1 and not isinstance(error, _WHOLE):
                 for one in some:
                     await self._carry_out([one])
@@ -116,7 +116,7 @@ class Writing:
                 one.answer.set_result(answer)
         done = zip(some, answers, strict=True)
         if any(is_news(one.commit) for one, answer in done if not answer.refused and not answer.again):
-            self._told()
+            self._notify()
 
     async def _apply(self, commits: Sequence[Commit]) -> list[Answer]:
         batch = Batch()

@@ -134,7 +134,7 @@ def _is_live(query: RunQuery) -> bool:
 
 
 def is_counted(query: RunQuery) -> bool:
-    """Whether indexes alone tell how many runs there are of each status: those of a session, user, tenant, or all."""
+    """Whether indexes alone say how many runs there are of each status: those of a session, user, tenant, or all."""
     if _widest(query) not in _WIDE or query.reasons or any(_is_asked(query, name) for name in _UNINDEXED):
         return False
     names = (query.tenant, query.user, query.session, query.agent)

@@ -68,7 +68,7 @@ def check_place(path: Path) -> None:
         raise DatabaseUnreachableError(str(path), "this is a folder; name a file")
     if path.exists() and (names := path.stat().st_nlink) > 1:
         raise DatabaseLinkedError(str(path), f"the file has {names} names (hard links)")
-    if _MOUNTS.exists():  # Linux; elsewhere nobody can tell
+    if _MOUNTS.exists():  # Linux; elsewhere the kind of the file system is not known
         mounts = _MOUNTS.read_text("utf-8", "surrogateescape")
         if path.resolve() in mount_points(mounts):
             raise DatabaseLinkedError(str(path), "the file alone is mounted here, without the folder it lies in")

@@ -1,4 +1,4 @@
-"""One SQLite file, as a process uses it: one thread writes, one reads, and everybody hears of changes.
+"""One SQLite file, as a process uses it: one thread writes, one reads, and listeners are called after changes.
 
 Every store of a process works on the same `Database`. What a write changed is on disk once its call returns.
 """
@@ -51,7 +51,7 @@ class Database:
         self._is_read_only = is_read_only
         self._writer = Lane(f"harborage-write {self.path.name}", self._make_writer)
         self._reader = Lane(f"harborage-read {self.path.name}", self._make_reader)
-        self._told = statements("schema")["told"]
+        self._count_changes = statements("schema")["count_changes"]
         self._listeners: list[_Listener] = []
         self._lock = threading.Lock()
         self._last_change = 0
@@ -112,7 +112,8 @@ class Database:
         return self._reader.ask(work, run_id)
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` on the running event loop after changes that were told; returns what calls it off."""
+        """Call `listener` on the running event loop after changes of which a writer notifies; returns a function that
+        removes it."""
         one = _Listener(listener, asyncio.get_running_loop())
         with self._lock:
             self._listeners = [*self._listeners, one]
@@ -125,10 +126,10 @@ class Database:
         return unlisten
 
     async def look(self) -> None:
-        """Tell the listeners when another process told of a change since the last look."""
+        """Call the listeners if another process notified of a change since the last look."""
         changes = await self.read(self._changes)
         if changes != self._last_change:
-            self._tell(changes)
+            self._notify(changes)
 
     async def aclose(self) -> None:
         """Carry out what was asked for so far, then let go of file and threads. Closing twice does nothing."""
@@ -138,13 +139,13 @@ class Database:
             await self._writer.aclose()
 
     def _changes(self, transaction: Transaction) -> int:
-        changes: Any = transaction.execute(self._told).get
+        changes: Any = transaction.execute(self._count_changes).get
         return int(changes)
 
-    def _tell(self, changes: int) -> None:
+    def _notify(self, changes: int) -> None:
         self._last_change = max(changes, self._last_change)
         for listener in self._listeners:
-            listener.tell()
+            listener.notify()
 
     def _make_writer(self) -> Writer:
         if self._is_read_only:
@@ -154,12 +155,12 @@ class Database:
             except BaseException:
                 found.close()
                 raise
-            return Writer(found, self.path, self._tell)
+            return Writer(found, self.path, self._notify)
         check_place(self.path)
         connection = connect(self.path, busy_timeout_s=self._busy_timeout_s)
         try:
             migrate(connection, self.path, read_migrations(self._package))
-            return Writer(connection, self.path, self._tell)
+            return Writer(connection, self.path, self._notify)
         except BaseException:
             connection.close()
             raise
@@ -174,7 +175,7 @@ class Database:
 
 
 class _Listener:
-    """Who wants to hear of changes, and on which event loop."""
+    """A listener and the event loop on which it is called."""
 
     __slots__ = ("_listener", "_loop", "is_off")
 
@@ -183,12 +184,12 @@ class _Listener:
         self._loop = loop
         self.is_off = False
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Safe from any thread."""
         try:
             self._loop.call_soon_threadsafe(self._call)
         except RuntimeError:
-            self.is_off = True  # that loop is closed: nobody listens there any more
+            self.is_off = True  # that loop is closed: it has no listener any more
 
     def _call(self) -> None:
         if not self.is_off:

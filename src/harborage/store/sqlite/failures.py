@@ -32,20 +32,20 @@ _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def failure(error: Exception, database: str, *, run_id: str = "", system_errno: int = 0) -> Exception:
-    """What the caller is told instead of `error`; anything that is not SQLite's own is told as it is.
+    """The error that the caller gets instead of `error`; one that is not SQLite's own is returned as it is.
 
     `system_errno` is what the system said last: SQLite calls a disk that is full an I/O error now and then.
     """
     if isinstance(error, UnicodeDecodeError | UnreadableError):
         what = "a text in it is none: " if isinstance(error, UnicodeDecodeError) else ""
-        told: DatabaseError = DatabaseCorruptError(database, f"{what}{error}", run_id=run_id)
-        told.__cause__ = error
-        return told
+        translated: DatabaseError = DatabaseCorruptError(database, f"{what}{error}", run_id=run_id)
+        translated.__cause__ = error
+        return translated
     if not isinstance(error, apsw.Error):
         return error
     kind = next((ours for theirs, ours in _KINDS if isinstance(error, theirs)), DatabaseError)
     if isinstance(error, apsw.IOError) and system_errno in _NO_SPACE:
         kind = DatabaseFullError
-    told = kind(database, str(error), run_id=run_id)
-    told.__cause__ = error
-    return told
+    translated = kind(database, str(error), run_id=run_id)
+    translated.__cause__ = error
+    return translated

@@ -72,7 +72,7 @@ class WorkerLocks:
         except FileNotFoundError:
             return False
         except PermissionError:
-            return True  # another user's; its heartbeat has to tell
+            return True  # another user's; its heartbeat decides
         try:
             return not _try_lock(handle)
         finally:
@@ -95,7 +95,7 @@ class WorkerLocks:
     def _locked(self, file: Path) -> int:
         while True:
             self._folder.mkdir(0o700, exist_ok=True)
-            with suppress(FileNotFoundError):  # somebody took file or folder for those of the dead: once more
+            with suppress(FileNotFoundError):  # another process removed it as that of a dead worker: again
                 handle = os.open(file, os.O_RDONLY | os.O_CREAT, 0o600)
                 try:
                     if not _try_lock(handle):

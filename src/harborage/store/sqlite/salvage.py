@@ -38,7 +38,7 @@ def checked_pause(row: PauseRow) -> PauseRow:
     """Accept a pause that is whole.
 
     Raises:
-        UnreadableError: as for a run, or nobody knows its status.
+        UnreadableError: as for a run, or this version does not know its status.
     """
     _check_session(row.who)
     _check_times(row.opened_at, row.settled_at, row.deadline)
@@ -99,7 +99,7 @@ def salvaged_run(row: Any) -> RunRow:
 
 
 def salvaged_pause(row: Any) -> PauseRow:
-    """What can be read of a damaged pause, from its row of `salvaged_pause`; times are 0, and it asks nothing."""
+    """What can be read of a damaged pause, from its row of `salvaged_pause`; times are 0, and its request is empty."""
     number, *texts = row
     token, run_id, tenant, user, session, reason, status = (salvaged_text(text, "") for text in texts)
     return PauseRow(

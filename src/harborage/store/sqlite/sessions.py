@@ -21,7 +21,7 @@ class Sessions:
         self._reading = reading
 
     def open(self, tx: Transaction, who: Identity, context: bytes, now: int) -> SessionChange:
-        """Open a session, unless somebody did."""
+        """Open a session, unless it is open."""
         values = (who.tenant_id, who.user_id, who.session_id, now, context)
         made: Any = tx.execute(self._sql["open_session"], values).get
         return self._changed(tx, who, made)
@@ -31,7 +31,7 @@ class Sessions:
         return self._change(tx, who, "touch_session", now=now, before=before)
 
     def close(self, tx: Transaction, who: Identity, reason: str, seen_at: int | None, now: int) -> SessionChange:
-        """Close a session, if it is open and nobody has seen it since `seen_at`."""
+        """Close a session, if it is open and was not used after `seen_at`."""
         return self._change(tx, who, "close_session", now=now, reason=reason, seen_at=seen_at)
 
     def _change(self, tx: Transaction, who: Identity, name: str, **values: Any) -> SessionChange:
@@ -43,6 +43,6 @@ class Sessions:
         return SessionChange(None if num is None else self._reading.session_row(tx, num), changed is not None)
 
     def _number(self, tx: Transaction, who: Identity) -> int | None:
-        """The number of a session that somebody opened."""
+        """The number of a session that was opened."""
         found: Any = tx.execute(self._sql["opened_session"], (who.tenant_id, who.user_id, who.session_id)).get
         return None if found is None else int(found)

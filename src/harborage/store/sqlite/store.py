@@ -77,8 +77,8 @@ class SQLiteStore:
     async def commit(self, commit: Commit) -> Committed:
         check_commit(commit)
         now = self._now()
-        tells = is_news(commit)
-        return await self._write(lambda tx: self._writing.apply(tx, commit, now, tells=tells), subject_of(commit))
+        notifies = is_news(commit)
+        return await self._write(lambda tx: self._writing.apply(tx, commit, now, notifies=notifies), subject_of(commit))
 
     async def entries(self, run_id: str, *, after: int = 0) -> list[bytes]:
         return await self._read(lambda tx: self._reading.entries(tx, run_id, after), run_id)
@@ -205,7 +205,7 @@ class SQLiteStore:
         def unblock(tx: Transaction) -> int:
             found = [one for one in run_ids if tx.execute(self._sql["unblock"], (one,)).get is not None]
             if found:
-                tx.tell()
+                tx.notify()
             return len(found)
 
         return await self._write(unblock)

@@ -56,7 +56,7 @@ class Lane:
         self._is_closed = False
         self._opened: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
-        # A daemon: whoever forgets to close a store shall not keep the interpreter from ending.
+        # A daemon: a store that a program forgets to close must not keep the interpreter from ending.
         self._thread = threading.Thread(target=self._live, name=name, daemon=True)
 
     @property
@@ -132,7 +132,7 @@ class Lane:
 def _carry_out(station: Station, calls: Sequence[Call]) -> None:
     try:
         station.carry_out(calls)
-    except Exception as error:  # noqa: BLE001 - told to the callers, who would wait for ever
+    except Exception as error:  # noqa: BLE001 - raised to the callers, who would wait for ever
         for call in calls:
             call.error = error
 
@@ -146,7 +146,7 @@ def _deliver(calls: Sequence[Call]) -> None:
         try:
             loop.call_soon_threadsafe(_settle, mine)
         except RuntimeError:
-            continue  # that loop is closed: nobody waits there any more
+            continue  # that loop is closed: no caller waits there any more
 
 
 def _settle(calls: Sequence[Call]) -> None:

@@ -41,19 +41,20 @@ class Rows:
 
 
 class Transaction:
-    """What a piece of work gets: `execute` as SQLite's connection has it; `tell` lets all processes look for news.
+    """What a piece of work gets: `execute` as SQLite's connection has it; `notify` has the listeners of all processes
+    called.
 
     `shared` are numbers that the pieces of work of one transaction have in common.
     Rows that nothing in the transaction reads may be left to its end with `add_later`, where those of all work share
     their statements: each statement costs more than its rows.
     """
 
-    __slots__ = ("_later", "connection", "execute", "is_told", "shared")
+    __slots__ = ("_later", "connection", "execute", "is_notifying", "shared")
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
         self.execute = connection.execute
-        self.is_told = False
+        self.is_notifying = False
         self.shared: dict[str, int] = {}
         self._later: dict[Rows, list[Any]] = {}
 
@@ -72,9 +73,9 @@ class Transaction:
                 self.execute(sql, some)
         self._later.clear()
 
-    def tell(self) -> None:
-        """Once this is committed, everybody shall look for what has changed."""
-        self.is_told = True
+    def notify(self) -> None:
+        """Have the listeners of all processes called once this is committed."""
+        self.is_notifying = True
 
 
 class _Station:
@@ -88,10 +89,10 @@ class _Station:
     def _fail(self, calls: Sequence[Call], error: Exception) -> None:
         system_errno = self._connection.system_errno
         for call in calls:
-            told = failure(error, self._path, run_id=call.run_id, system_errno=system_errno)
-            if isinstance(told, HarborageError):  # its traceback would keep frames of this thread, which keep the call
-                told = told.with_traceback(None)
-            call.error = told
+            translated = failure(error, self._path, run_id=call.run_id, system_errno=system_errno)
+            if isinstance(translated, HarborageError):  # its traceback keeps frames of this thread, and those the call
+                translated = translated.with_traceback(None)
+            call.error = translated
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
@@ -99,12 +100,13 @@ class _Station:
 
 
 class Writer(_Station):
-    """Carries out writes. `told` hears, in this thread, the number of the last change that others should look at."""
+    """Carries out writes. `notify` is called, in this thread, with the number of the last change that others may wait
+    for."""
 
-    def __init__(self, connection: apsw.Connection, path: Path, told: Callable[[int], None]) -> None:
+    def __init__(self, connection: apsw.Connection, path: Path, notify: Callable[[int], None]) -> None:
         super().__init__(connection, path)
-        self._told = told
-        self._tell = statements("schema")["tell"]
+        self._notify = notify
+        self._count_change = statements("schema")["notify"]
 
     def carry_out(self, calls: Sequence[Call]) -> None:
         wanted = [call for call in calls if not call.future.cancelled()]
@@ -127,14 +129,14 @@ class Writer(_Station):
             for call in calls:
                 self._perform(call, transaction)
             transaction.add_now()
-            changes: Any = execute(self._tell).get if transaction.is_told else None
+            changes: Any = execute(self._count_change).get if transaction.is_notifying else None
             execute("COMMIT")
-        except Exception as error:  # noqa: BLE001 - told to the callers
+        except Exception as error:  # noqa: BLE001 - raised to the caller
             self._fail(calls, error)
             self._roll_back()
             return len(calls) == 1
         if changes is not None:
-            self._told(changes)
+            self._notify(changes)
         return True
 
     def _perform(self, call: Call, transaction: Transaction) -> None:
@@ -172,5 +174,5 @@ class Reader(_Station):
     def _perform(self, call: Call, transaction: Transaction) -> None:
         try:
             call.result = call.work(transaction)
-        except Exception as error:  # noqa: BLE001 - told to the caller
+        except Exception as error:  # noqa: BLE001 - raised to the caller
             self._fail([call], error)

@@ -32,7 +32,7 @@ class _Seen(NamedTuple):
 
 
 class Workers:
-    """The workers of this process on one database, and what it can tell of the others."""
+    """The workers of this process on one database, and what it knows of the others."""
 
     def __init__(self, database: Database, sql: Mapping[str, str], clock: Timers, lease: timedelta = LEASE) -> None:
         self._sql = sql
@@ -64,7 +64,7 @@ class Workers:
             if tx.execute(self._sql["bury"], (num, beat)).get is not None:
                 freed += len(tx.execute(self._sql["free"], (other,)).fetchall())
         if freed:
-            tx.tell()
+            tx.notify()
             self._locks.clean_up()
         return freed
 
@@ -74,7 +74,7 @@ class Workers:
             return
         tx.execute(self._sql["leave"], (worker,))
         if tx.execute(self._sql["free"], (worker,)).fetchall():
-            tx.tell()
+            tx.notify()
 
     def drop(self, worker: str) -> None:
         """Let go of the worker's lock, once it has left."""

@@ -54,8 +54,8 @@ class Writing:
         self._entries = Rows(sql["add_entry"], 4)
         self._events = Rows(sql["add_event"], 8)
 
-    def apply(self, tx: Transaction, commit: Commit, now: int, *, tells: bool) -> Committed:
-        """Change the tables as the commit says; with `tells` everybody looks for what is new.
+    def apply(self, tx: Transaction, commit: Commit, now: int, *, notifies: bool) -> Committed:
+        """Change the tables as the commit says; with `notifies` the listeners of all processes are called.
 
         Raises:
             CommitRefusedError: a condition does not hold; nothing was changed.
@@ -91,8 +91,8 @@ class Writing:
             left.append(self._change(tx, run, commit, commit.change, now))
         first, place = self._publish(tx, commit.who, commit.events, now)
         taken = self._take(tx, commit) if commit.take else ()
-        if tells:
-            tx.tell()
+        if notifies:
+            tx.notify()
         groups = tuple(one for one in left if one is not None)
         return Committed(first=first, place=place, sent=sent, opened=opened, taken=taken, left=groups)
 
@@ -132,7 +132,7 @@ class Writing:
         """The answer to a commit that was applied before.
 
         Raises:
-            LeaseLostError: it was not: another worker holds the run, or nobody does.
+            LeaseLostError: it was not: another worker holds the run, or none does.
         """
         if not self._is_again(tx, guard, entries):
             raise LeaseLostError(*guard.lease)
@@ -387,7 +387,7 @@ class Writing:
         """Take ready runs, highest priority first, then oldest.
 
         Once SQLite has met a damaged page it lets this transaction write no more. The run that has it is then noted in
-        `corrupt`, by number and with the reason; whoever tries again with that finds it blocked.
+        `corrupt`, by number and with the reason; a caller that tries again with them finds them blocked.
 
         Raises:
             apsw.CorruptError: a page is damaged; nothing was taken.
@@ -400,11 +400,11 @@ class Writing:
         for num, attempts in ready:
             if num in corrupt:
                 execute(sql["block"], (corrupt[num], num))
-                tx.tell()  # somebody may wait for its end
+                tx.notify()  # another process may wait for its end
                 continue
             if attempts >= max_attempts:
                 execute(sql["block"], (f"claimed {attempts} times without progress", num))
-                tx.tell()
+                tx.notify()
                 continue
             is_taken = execute(sql["take"], (worker, True, num)).get is not None
             row = self._reading.row(tx, num)
@@ -428,7 +428,7 @@ class Writing:
         """Block a run that cannot be executed as it is kept, and give it back."""
         tx.execute(self._sql["block"], (reason, row.number))
         tx.execute(self._sql["release"], (None, None, False, row.number))
-        tx.tell()
+        tx.notify()
 
     def delete(self, tx: Transaction, run_id: str) -> bool:
         """Delete an ended run with all that only it has; False for one that is not there, or still live."""

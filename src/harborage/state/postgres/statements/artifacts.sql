@@ -5,7 +5,7 @@ select id, sha256, entry from harborage_artifacts
 where tenant_id = $1 and user_id = $2 and session_id = $3 and task_id = $4 and id = any($5::bytea[]);
 
 -- name: put
--- No row: somebody else has taken the id in this very moment.
+-- No row: another process took the id at this moment.
 insert into harborage_artifacts (tenant_id, user_id, session_id, task_id, id, sha256, entry, data)
 values ($1, $2, $3, $4, $5, $6, $7, $8)
 on conflict do nothing

@@ -1,8 +1,8 @@
 -- Records by slot.
 
 -- name: save
--- One row says what became of it: `is_new`, or the record that stands under the same event id already. No row: somebody
--- else saved the slot in this very moment, ask again.
+-- One row: `is_new`, or the record that was saved under the same event id before. No row: another transaction saved the
+-- slot at this moment, so try again.
 with saved as (
   insert into harborage_records as kept
     (tenant_id, user_id, session_id, run_id, kind, event_id, data, version, updated_at)

@@ -33,6 +33,3 @@ select number, checksum from harborage_migrations;
 
 -- name: keep_migration
 insert into harborage_migrations (number, name, checksum) values ($1, $2, $3);
-
--- name: tell
-select pg_notify('harborage', $1);

@@ -1,4 +1,4 @@
--- The statements of a check of everything that only Postgres asks so.
+-- The statements of a check of everything that only Postgres needs.
 
 -- name: suspect_run_columns
 select run.run_id, run.status

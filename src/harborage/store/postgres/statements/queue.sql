@@ -11,7 +11,7 @@ select min(wake_at) from harborage_runs
 where wake_at is not null and owner is null and not woken and (:agent = '' or agent in ('', :agent));
 
 -- name: block
--- Only by whoever claimed it; nobody holds it any more.
+-- Only by the worker that claimed it; after this no worker holds it.
 update harborage_runs set blocked = :reason, owner = null, wake_at = null, awaits = null
 where num = :num and owner = :worker and fence = :fence;
 
@@ -36,7 +36,7 @@ from held where run.num = held.num
 returning run.num;
 
 -- name: free_strays
--- What nobody holds whom this store knows.
+-- The runs that no worker known to this store holds.
 with strays as materialized (
   select num from harborage_runs
   where owner is not null and owner <> all(array(select name from harborage_workers))
@@ -52,7 +52,7 @@ insert into harborage_workers (name, beat, is_locking) values (:worker, 1, :is_l
 on conflict (name) do update set beat = harborage_workers.beat + 1, is_locking = excluded.is_locking;
 
 -- name: others
--- The other workers, and whether somebody holds the lock that is named after each.
+-- The other workers, and whether the lock that is named after each is held.
 with held as materialized (
   select classid, objid from pg_locks
   where
@@ -95,5 +95,5 @@ select exists (
     and held.classid = ((wanted.key >> 32) & 4294967295)::oid and held.objid = (wanted.key & 4294967295)::oid
 );
 
--- name: tell
+-- name: notify
 select pg_notify('harborage', :stamp);

@@ -1,4 +1,4 @@
--- The statements of a check of everything that only SQLite asks so. Texts are read as bytes, for they may be damaged.
+-- The statements of a check of everything that only SQLite needs. Texts are read as bytes, for they may be damaged.
 
 -- name: suspect_run_columns
 SELECT run.num

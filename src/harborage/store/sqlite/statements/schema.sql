@@ -1,4 +1,4 @@
--- How a database is brought to the tables that this package works with, and what its processes tell one another.
+-- How a database is brought to the tables that this package works with, and how its processes notify one another.
 
 -- name: has_migrations
 SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'harborage_migrations';
@@ -17,8 +17,8 @@ SELECT number, checksum FROM harborage_migrations;
 -- name: keep_migration
 INSERT INTO harborage_migrations (number, name, checksum) VALUES (:number, :name, :checksum);
 
--- name: tell
+-- name: notify
 UPDATE harborage_counters SET last = last + 1 WHERE name = 'changes' RETURNING last;
 
--- name: told
+-- name: count_changes
 SELECT last FROM harborage_counters WHERE name = 'changes';
