@@ -109,7 +109,10 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NewGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A group to open; one with this id in the session is left as it is."""
+    """A group to open; one with this id in the session is left as it is.
+
+    One that `is_sealed` takes no members but the runs that the same commit starts, and is refused where there is one.
+    """
 
     group_id: str
     who: Identity
@@ -118,6 +121,7 @@ class NewGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fails_fast: bool = False
     description: str = ""
     deadline: int | None = None
+    is_sealed: bool = False
 
 
 class ChangeGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -76,6 +76,8 @@ def check(tables: Tables, commit: Commit) -> bool:
     for group in commit.groups:
         if isinstance(group, ChangeGroup):
             _check_group(tables, group, commit)
+        elif group.is_sealed and (known := tables.groups.get(group.who, group.group_id)) is not None:
+            raise StatusConflictError(f"group {group.group_id}", known.status, ("new",))
     for patch in commit.patches:
         _check_patch(tables, patch)
     for settle in commit.settles:

@@ -69,7 +69,9 @@ class Groups:
             retains_turn=group.retains_turn,
             fails_fast=group.fails_fast,
             description=group.description,
+            status=GroupStatus.SEALED if group.is_sealed else GroupStatus.OPEN,
             created_at=now,
+            sealed_at=now if group.is_sealed else None,
             deadline=group.deadline,
         )
         self._live[key] = None

@@ -200,6 +200,7 @@ class Batch:
                 fails_fast=group.fails_fast or None,
                 description=kept_text(group.description),
                 deadline=group.deadline,
+                is_sealed=group.is_sealed or None,
             )
         if group.status.is_final:
             self._ends.add(group.group_id)

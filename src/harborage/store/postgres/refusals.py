@@ -63,8 +63,8 @@ async def refusal(commit: Commit, answer: Answer, reading: Reading) -> StoreErro
             return StatusConflictError(f"run {move.run_id}", _STATUSES[int(found)], move.expected)
         case "group":
             group = commit.groups[at]
-            assert isinstance(group, ChangeGroup)
-            return StatusConflictError(f"group {group.group_id}", found, group.expected)
+            expected = group.expected if isinstance(group, ChangeGroup) else ("new",)
+            return StatusConflictError(f"group {group.group_id}", found, expected)
         case "group_busy":
             return StatusConflictError(f"group {commit.groups[at].group_id}", f"busy ({found} live)", ("empty",))
         case "group_other":

@@ -57,6 +57,8 @@ class Conditions:
         for group in commit.groups:
             if isinstance(group, ChangeGroup):
                 self._check_group(tx, group, commit)
+            elif group.is_sealed:
+                self._check_new(tx, group)
         for patch in commit.patches:
             self._check_patch(tx, patch)
         for settle in commit.settles:
@@ -104,6 +106,14 @@ class Conditions:
             is_new = any(isinstance(one, NewGroup) and one.group_id == start.group for one in commit.groups)
             if found is None and not is_new:
                 raise RowNotFoundError(start.group, what="group")
+
+    def _check_new(self, tx: Transaction, group: NewGroup) -> None:
+        session = self._reading.session(tx, group.who)
+        found: Any = None
+        if session is not None:
+            found = tx.execute(self._sql["group"], (session, group.group_id)).fetchone()
+        if found is not None:
+            raise StatusConflictError(f"group {group.group_id}", found[1], ("new",))
 
     def _check_group(self, tx: Transaction, change: ChangeGroup, commit: Commit) -> None:
         session = self._reading.session(tx, change.who)

@@ -33,7 +33,7 @@ from harborage.store.errors import (
     LeaseLostError,
 )
 from harborage.store.port import Claimed
-from harborage.store.rows import EVENT_STEP, GroupLeft, Lease
+from harborage.store.rows import EVENT_STEP, GroupLeft, GroupStatus, Lease
 from harborage.store.sql.rows import group_left
 from harborage.store.sqlite.conditions import FINAL, Conditions
 from harborage.store.sqlite.transactions import Rows, Transaction
@@ -283,7 +283,9 @@ class Writing:
                 group.retains_turn,
                 group.fails_fast,
                 group.description,
+                GroupStatus.SEALED if group.is_sealed else GroupStatus.OPEN,
                 now,
+                now if group.is_sealed else None,
                 group.deadline,
             )
             tx.execute(self._sql["add_group"], values)

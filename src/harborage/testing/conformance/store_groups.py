@@ -17,9 +17,19 @@ from harborage.store import (
     Lease,
     Move,
     NewGroup,
+    NewRun,
+    RunQuery,
     Status,
+    Store,
 )
-from harborage.store.errors import LeaseLostError, StatusConflictError
+from harborage.store.errors import (
+    GroupClosedError,
+    LeaseLostError,
+    RowNotFoundError,
+    RunKnownError,
+    RunLimitError,
+    StatusConflictError,
+)
 from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
 from harborage.testing.conformance.store_bench import ME, OTHERS, StoreBench, claim, row, start, step
 from harborage.testing.conformance.store_tasks import begin, change_group
@@ -115,9 +125,59 @@ async def a_group_ends_with_its_last_member(bench: StoreBench) -> None:
     expect_equal(await store.orphans(), [], "groups that nobody would end")
 
 
+async def a_group_is_sealed_with_its_first_members(bench: StoreBench) -> None:
+    """It takes the runs of the commit that opens it, and none later; one that may wait for it does from then on. Where
+    there is one of this id, or a run is refused, nothing has changed."""
+    store = bench.store
+    await store.join("one")
+    await start(store, "parent", worker="one", max_children=0)
+
+    def spawned(group_id: str, *run_ids: str, **more: Any) -> Commit:
+        group = NewGroup(group_id=group_id, who=ME, owner="parent", is_sealed=True)
+        starts = tuple(NewRun(run_id=one, who=ME, parent="parent", group=group_id, **more) for one in run_ids)
+        waits = Move(run_id="parent", expected=LIVE, awaits=group_id)
+        return Commit(groups=(group,), starts=starts, moves=(waits,))
+
+    await store.commit(spawned("g", "a", "b"))
+    group, members = await store.group("g", who=ME)
+    kept = (group.status, group.members, group.open_members, group.sealed_at is not None, group.owner)
+    expect_equal(kept, (GroupStatus.SEALED, 2, 2, True, "parent"), "the group")
+    expect_equal([member.run_id for member in members], ["a", "b"], "its members")
+    parent = await row(store, "parent")
+    expect_equal((parent.awaits, parent.children, parent.owner), ("g", 2, "one"), "the run that waits")
+    await expect_raises(GroupClosedError, start(store, "late", group="g"), "a run that comes later")
+    await expect_raises(RunKnownError, store.commit(spawned("g", "a")), "the same once more")
+    await expect_raises(GroupClosedError, store.commit(spawned("g", "c")), "another run of the group")
+    await expect_raises(StatusConflictError, store.commit(spawned("g")), "the group alone")
+    await store.commit(Commit(groups=(NewGroup(group_id="open", who=ME),)))
+    await expect_raises(StatusConflictError, store.commit(spawned("open", "c")), "a group that is open")
+    await expect_raises(RunLimitError, store.commit(spawned("h", "c", max_children=2)), "one child too many")
+    await expect_raises(RowNotFoundError, store.group("h", who=ME), "a group that was refused with its run")
+    await expect_raises(RowNotFoundError, row_of(store, "c"), "a run that was refused")
+    open_group, _ = await store.group("open", who=ME)
+    expect_equal((open_group.status, open_group.members), (GroupStatus.OPEN, 0), "the group that is open")
+    other = replace(spawned("g", "of another").groups[0], who=OTHERS[2])
+    await store.commit(Commit(groups=(other,)))
+    expect_equal((await store.group("g", who=OTHERS[2]))[0].status, GroupStatus.SEALED, "the one of another session")
+
+
+async def row_of(store: Store, run_id: str) -> None:
+    """Look for a run.
+
+    Raises:
+        RowNotFoundError: there is none.
+    """
+    if not (await store.runs(RunQuery(run_ids=(run_id,)))).rows:
+        raise RowNotFoundError(run_id)
+
+
 def replaced(lease: Lease) -> Lease:
     """The lease of a worker that claims the run next."""
     return lease._replace(fence=lease.fence + 1)
 
 
-SCENARIOS = (an_end_tells_how_the_group_stands, a_group_ends_with_its_last_member)
+SCENARIOS = (
+    an_end_tells_how_the_group_stands,
+    a_group_ends_with_its_last_member,
+    a_group_is_sealed_with_its_first_members,
+)

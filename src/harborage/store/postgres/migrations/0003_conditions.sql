@@ -32,9 +32,15 @@ begin
   end if;
   if one ? 'groups' then
     for part, place in select value, ordinality - 1 from jsonb_array_elements(one -> 'groups') with ordinality loop
-      continue when not part ? 'expected';
+      continue when not part ?| '{expected,is_sealed}';
       select session, status, open_members, members, owner into held
       from harborage_groups where session = nums[(part ->> 'who')::integer] and group_id = part ->> 'group';
+      if part ? 'is_sealed' then
+        if found then
+          return jsonb_build_object('refused', 'group', 'at', place, 'found', held.status);
+        end if;
+        continue;
+      end if;
       if not found then
         return jsonb_build_object('refused', 'no_group', 'found', part ->> 'group');
       end if;

@@ -126,11 +126,12 @@ begin
   for part in select value from jsonb_array_elements(one -> 'groups') loop
     if part ? 'is_new' then
       insert into harborage_groups (
-        session, group_id, owner, retains_turn, fails_fast, description, status, created_at, deadline
+        session, group_id, owner, retains_turn, fails_fast, description, status, created_at, sealed_at, deadline
       )
       values (
         nums[(part ->> 'who')::integer], part ->> 'group', part ->> 'owner', part ? 'retains_turn',
-        part ? 'fails_fast', part ->> 'description', 'open', at_time, (part ->> 'deadline')::bigint
+        part ? 'fails_fast', part ->> 'description', case when part ? 'is_sealed' then 'sealed' else 'open' end,
+        at_time, case when part ? 'is_sealed' then at_time end, (part ->> 'deadline')::bigint
       )
       on conflict (session, group_id) do nothing;
     else

@@ -160,9 +160,11 @@ SELECT num, status, open_members, members, owner FROM harborage_groups WHERE ses
 
 -- name: add_group
 INSERT INTO harborage_groups (
-  session, group_id, owner, retains_turn, fails_fast, description, status, created_at, deadline
+  session, group_id, owner, retains_turn, fails_fast, description, status, created_at, sealed_at, deadline
 )
-VALUES (:session, :group_id, :owner, :retains_turn, :fails_fast, :description, 'open', :now, :deadline)
+VALUES (
+  :session, :group_id, :owner, :retains_turn, :fails_fast, :description, :status, :now, :sealed_at, :deadline
+)
 ON CONFLICT (session, group_id) DO NOTHING;
 
 -- name: join_group
