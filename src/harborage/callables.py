@@ -1,6 +1,6 @@
 """Whether a callback is of the kind that is called: a plain function where a value is used, else an async one.
 
-Checked where the callback is given. A coroutine that nobody awaits is true, is no value and never runs; a plain
+Checked where the callback is given. A coroutine that is not awaited is true, is no value and never runs; a plain
 function where one is awaited fails at its first call, long after the mistake.
 """
 

@@ -1,6 +1,6 @@
 """Time as an argument: nothing in Harborage reads the wall clock behind the caller's back.
 
-`Clock` tells the time, which is all that most code needs. `Timers` also wakes somebody later; the system clock and
+`Clock` tells the time, which is all that most code needs. `Timers` also calls back later; the system clock and
 the test kit's fake clock are both.
 """
 
@@ -36,7 +36,7 @@ class Timer(Protocol):
 
 @runtime_checkable
 class Timers(Clock, Protocol):
-    """A clock that can also wake somebody later."""
+    """A clock that can also call back later."""
 
     def monotonic(self) -> float:
         """Seconds that only ever go up; differences are durations."""
@@ -77,7 +77,7 @@ _CLOSE_ENOUGH_S = 0.001
 class SharedTimers:
     """Timers for many waits of the same few lengths that are nearly always called off, such as timeouts.
 
-    Waits of one length end in the order they began, so they stand in line behind a single timer of `clock`. Asking for
+    Waits of one length end in the order they began, so they share a single timer of `clock`. Asking for
     one and calling it off costs a tenth of a timer of its own. Other lengths than the first 64 get timers of their own.
     """
 
@@ -97,7 +97,7 @@ class SharedTimers:
 
 
 class _Place(msgspec.Struct):
-    """One wait in a line; called off, it stays where it is and wakes nobody."""
+    """One wait in a line; called off, it stays where it is and wakes no task."""
 
     at: float
     wake: Callable[[], None] | None
@@ -110,7 +110,7 @@ class _Place(msgspec.Struct):
 
 
 class _Line:
-    """The waits of one length, first to last, and the one timer that stands for the first of them."""
+    """The waits of one length, first to last, and the one timer for the first of them."""
 
     __slots__ = ("_clock", "_delay_s", "_places", "_timer", "called_off")
 

@@ -2,7 +2,7 @@
 others that may ignore that it was cancelled.
 
 `CancelScope` is what a hard cancel and a timeout share: it interrupts the code inside it and nothing else, and it
-costs no task. `Crew` owns tasks that outlive one function; whoever holds the crew closes it. `detachable` runs
+costs no task. `Crew` owns tasks that outlive one function; the owner of the crew closes it. `detachable` runs
 code of others, which holds up its caller for a short grace at most; `leavable` does so without a task, and ends it.
 """
 
@@ -37,7 +37,7 @@ is cancelled in the same way, and goes on afterwards as it should; its cancellat
 
 
 def is_cancelled() -> bool:
-    """Whether somebody asked the calling task to stop. Without that, a CancelledError is another task's, passed on."""
+    """Whether the calling task was asked to stop. Without that, a CancelledError is another task's, passed on."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
@@ -52,7 +52,7 @@ def take_back(upto: int) -> None:
     """Take back the requests to stop the calling task that came after the first `upto`.
 
     A TaskGroup of Python 3.11 whose member fails asks its own task to stop and forgets about it. Left open, such a
-    request would end the next piece of work, which nobody asked to stop.
+    request would end the next piece of work, which was not asked to stop.
     """
     task = asyncio.current_task()
     while task is not None and task.cancelling() > upto:
@@ -63,7 +63,8 @@ async def together(*work: Awaitable[Any]) -> list[Any]:
     """What each piece of work gives, done at the same time; none goes on when this returns or raises.
 
     Raises: the first failure in the order of the arguments, once all have ended. Work gives no errors as values. A
-    caller that is cancelled is, also where work fails at the same moment: a bare `gather` would tell the failure alone.
+    caller that is cancelled is, also where work fails at the same moment: a bare `gather` would raise the failure
+    alone.
     """
     try:
         done = await asyncio.gather(*(contained(one) for one in work), return_exceptions=True)
@@ -149,7 +150,7 @@ class CancelScope:
             self._timer.cancel()
         if task is None or not self._interrupted:
             return False
-        # uncancel() balances our own cancel(); a count that stays above the one at entry is somebody else's request,
+        # uncancel() balances our own cancel(); a count that stays above the one at entry is the request of other code,
         # which must win over ours (the rule that asyncio.timeout follows too).
         is_ours = task.uncancel() <= self._before
         self.was_cancelled = is_ours and kind is not None and issubclass(kind, asyncio.CancelledError)
@@ -375,7 +376,7 @@ class _Watch:
         raise asyncio.CancelledError
 
     def _arm(self, cancelled: asyncio.CancelledError) -> None:
-        """Begin to count. A cancellation that nobody here asked for may be a time limit that the work has set itself:
+        """Begin to count. A cancellation that did not come from here may be a time limit that the work has set itself:
         it gets longer to clean up, and is let go on once it has taken the cancellation back."""
         if self._task.cancelling() <= self._before:
             return
@@ -432,7 +433,7 @@ async def detachable(
         await over
     except asyncio.CancelledError:
         if task.done():
-            _ = task.cancelled() or task.exception()  # seen, so that nobody is warned of it
+            _ = task.cancelled() or task.exception()  # read, so that asyncio does not warn of it
             raise
         if not await _dismissed(task, clock, crew, name, grace_s) or task.cancelled():
             raise
@@ -446,7 +447,7 @@ async def detachable(
 
 
 async def _reported(work: Callable[[], Awaitable[T]], over: asyncio.Future[None]) -> T:
-    """The work, with its end told to `over`: cheaper than a callback of the task, which takes another turn."""
+    """The work; `over` is called at its end: cheaper than a callback of the task, which takes another turn."""
     try:
         return await contained(_called(work))
     finally:
@@ -458,7 +459,7 @@ async def _called(work: Callable[[], Awaitable[T]]) -> T:
 
 
 def _seen(left: asyncio.Future[Any]) -> None:
-    """What became of work that was left; read, so that nobody is warned of it."""
+    """The outcome of work that was left; read, so that asyncio does not warn of it."""
     _ = left.cancelled() or left.exception()
 
 

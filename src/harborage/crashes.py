@@ -42,7 +42,7 @@ def error_of(task: asyncio.Task[Any]) -> BaseException | None:
 
 
 def is_order_to_stop(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
-    """Whether `error` tells the code in `task` to stop; False for what that code raised.
+    """Whether `error` asks the code in `task` to stop; False for what that code raised.
 
     Such are a cancellation, a KeyboardInterrupt, and the GeneratorExit of a coroutine that is thrown away. That does
     not happen to a task that the event loop is running: there a GeneratorExit was raised.

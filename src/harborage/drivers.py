@@ -87,7 +87,7 @@ class DriverTable(Generic[F]):
         """The factory that `name` stands for, imported on first use.
 
         Raises:
-            DriverUnknownError: nobody registered the name; the text lists those that are.
+            DriverUnknownError: the name is not registered; the text lists those that are.
         """
         target = self._targets.get(name) if name else None
         if target is None:

@@ -62,7 +62,7 @@ class UnknownOptionError(HarborageError, TypeError):
 class NotFoundError(HarborageError):
     """Nothing here has the id that was asked for. `what` is the kind of thing that was looked for, `id` its id.
 
-    What belongs to another identity is not found either, and the error does not tell the two apart.
+    What belongs to another identity is not found either, and the error does not say which it is.
     """
 
     what: str = "object"

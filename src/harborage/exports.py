@@ -1,6 +1,6 @@
 """What a package offers: names from its modules, each module imported when a name of it is first used.
 
-So whoever wants one name of a package does not load all of it.
+So a program that uses one name of a package does not load all of it.
 """
 
 from __future__ import annotations

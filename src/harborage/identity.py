@@ -229,7 +229,7 @@ def must_quadruple() -> Quadruple:
 class bound:  # noqa: N801 - a context manager, written like a function; every run is in two for as long as it lives
     """Make `who` the ambient identity for the block, then restore what was there.
 
-    Without a run the quadruple slot is empty for the block: a run bound further out belongs to somebody else.
+    Without a run the quadruple slot is empty for the block: a run bound further out belongs to another caller.
 
     Raises, when the block is entered:
         IdentityIncompleteError: a part is empty; nothing is bound.

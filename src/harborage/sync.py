@@ -1,6 +1,6 @@
 """Harborage for scripts and notebooks: the same runtime behind plain calls that block.
 
-One thread runs the event loop, whoever calls waits for it. It adds nothing and changes nothing; a program that has an
+One thread runs the event loop, the caller waits for it. It adds nothing and changes nothing; a program that has an
 event loop of its own uses `harborage.Runtime` itself.
 """
 
@@ -66,7 +66,7 @@ class _LoopThread:
         """
         try:
             self._loop.run_forever()
-        except BaseException as error:  # noqa: BLE001 - it is logged, and whoever waits for the loop is told
+        except BaseException as error:  # noqa: BLE001 - logged, and raised to the caller that waits for the loop
             _log.critical("the event loop of harborage.sync was ended: %s", error_reason(error))
         finally:
             with self._door:
@@ -77,7 +77,7 @@ class _LoopThread:
             finally:
                 self._loop.close()
                 for future in list(self._waiting):
-                    future.cancel()  # its task ignored its cancellation; whoever waits for it is told
+                    future.cancel()  # its task ignored its cancellation; its caller gets the cancellation
 
     def _end_threads(self) -> None:
         """Wait a little for calls that run in threads; one that is blocked is abandoned."""
@@ -129,7 +129,7 @@ class _LoopThread:
             BlockingCallError: this is the thread of the loop.
         """
         self._check_thread(last)
-        # Nobody comes in any more, and whoever is in has begun before `last` does: a call meets an open runtime or is
+        # No call comes in any more, and one that is in has begun before `last` does: a call meets an open runtime or is
         # refused, never one that is half closed.
         with self._door:
             is_over, self._is_closed = self._is_closed, True
@@ -176,7 +176,7 @@ class Run:
         return self._thread.call(self._run.result())
 
     def status(self) -> RunStatus:
-        """Where the run stands now."""
+        """The status of the run now."""
         return self._thread.call(self._run.status())
 
     def waiting(self) -> list[Pause]:
@@ -282,7 +282,7 @@ class Runtime:
 
 
 async def _let_go(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel what is left, so that whoever waits for it in another thread does not wait for ever."""
+    """Cancel what is left, so that callers in other threads do not wait for ever."""
     await asyncio.sleep(0)  # what was handed over just now becomes a task
     tasks = asyncio.all_tasks(loop) - {asyncio.current_task()}
     for task in tasks:

@@ -30,7 +30,7 @@ OnProgress = Callable[[str, float], None]
 
 _SHOWN: Final = 5
 _BODY: Final = b'"$body"'
-# What waits for nobody is listed with the pending work, with the way to end it.
+# What waits for no one that could end it is listed with the pending work, with the way to end it.
 _PENDING: Final = frozenset({"pause_of_ended", "sleeps_with_mail", "waits_for_nothing"})
 _NOUNS: Final = {"event": "session", "group": "group", "pause": "pause", "session": "session"}
 

@@ -344,7 +344,7 @@ def _text(message: ChatMessage) -> str:
 
 
 def _no_model_text(request: CompleteRequest) -> str:
-    """Return the text of a system without a model, which nobody takes for an answer."""
+    """Return the text of a system without a model, which no reader takes for an answer."""
     last = next((_text(message) for message in reversed(request.messages) if message.role is Role.USER), "")
     return (
         "No model is configured, so this is not an answer. Choose one with --model, for example "

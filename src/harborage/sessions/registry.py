@@ -1,6 +1,6 @@
 """The session registry: opens, touches, closes, shows and lists sessions, and closes abandoned ones.
 
-The store is the truth; a bus that refuses an event is only logged. A probe, which the caller passes in, tells whether a
+The store is the truth; a bus that refuses an event is only logged. A probe, which the caller passes in, says whether a
 run executes in a session.
 """
 
@@ -83,7 +83,7 @@ logger = logging.getLogger(__name__)
 class SessionRegistry:
     """Sessions in a store of record, with events on a bus. Safe for many callers, and for several processes.
 
-    `is_running` tells whether a run executes in a session, which the sweeper then spares; `on_closed` is called for
+    `is_running` returns whether a run executes in a session, which the sweeper then spares; `on_closed` is called for
     every session that is closed here. The owner of the store and the bus closes them, after the registry.
 
     Raises:

@@ -21,7 +21,7 @@ _PAGE = 500
 
 
 class Sweeper:
-    """Sweeps a store. `is_running` tells whether a run executes in a session, `reaped` is called for each close."""
+    """Sweeps a store. `is_running` returns whether a run executes in a session, `reaped` is called for each close."""
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ class EventIdConflictError(StateError):
     def __init__(self, event_id: str = "") -> None:
         self.event_id = event_id
         super().__init__(
-            f"event id {event_id!r} already stands for another record; make a new id for each change"
+            f"event id {event_id!r} was already used for another record; make a new id for each change"
             if event_id
             else ""
         )

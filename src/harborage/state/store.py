@@ -42,7 +42,7 @@ class StateStore(Protocol):
         Saving the same event id with the same slot, data and version again does nothing.
 
         Raises:
-            EventIdConflictError: the event id already stands for something else in this session.
+            EventIdConflictError: the event id was already used for something else in this session.
             InvalidRecordError: the event id or the kind is empty.
         """
         ...
@@ -79,7 +79,7 @@ class SwappingStateStore(StateStore, Protocol):
     """A record store that can also change a record only where no other process has done so since it was read."""
 
     async def swap(self, record: StateRecord, *, after: str) -> bool:
-        """Put `record` in its slot as long as that holds what event id `after` wrote; "" stands for an empty slot.
+        """Put `record` in its slot as long as that holds what event id `after` wrote; "" means an empty slot.
 
         False, and nothing done, where it holds something else: load it again, and swap that.
 

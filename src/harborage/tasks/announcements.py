@@ -1,4 +1,4 @@
-"""The event that tells of each change, built from the values before and after it.
+"""The event of each change, built from the values before and after it.
 
 Pure. A task's events carry the task's own quadruple, those of groups and patches the session with an empty run.
 """

@@ -34,7 +34,7 @@ class Children:
         self._crew = Crew(lambda name, error: _log.error("%s: %s", name, error_reason(error)))
 
     async def of(self, who: Identity, parent: str) -> list[RunRow]:
-        """The tasks of this session that the run has spawned, oldest first, as they stand after this was called.
+        """The tasks of this session that the run has spawned, oldest first, as they are after this call.
 
         Raises:
             RegistryClosedError: the registry was closed meanwhile.
@@ -66,7 +66,7 @@ class Children:
         some, self._asked[who] = dict(asked[:_MOST]), dict(asked[_MOST:])
         try:
             children = await self._children(who, tuple(some))
-        except Exception as error:  # noqa: BLE001 - told to those who asked
+        except Exception as error:  # noqa: BLE001 - raised to the callers
             _fail(some, error)
         except BaseException:
             _fail(some, RegistryClosedError())

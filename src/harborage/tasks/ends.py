@@ -1,7 +1,7 @@
 """Who waits for the end of a task or a group, and how they learn of it.
 
 What this process ends wakes them at once. What others end is looked for whenever the store says that something
-changed, and every second: a process without a worker is not told what others change.
+changed, and every second: a process without a worker gets no notice of what others change.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Ends:
         return waiter
 
     def is_awaited(self, task_id: TaskID) -> bool:
-        """Whether somebody waits here for the end of this task."""
+        """Whether a caller waits here for the end of this task."""
         return task_id in self._tasks
 
     def listen(self, listener: Callable[[Quadruple], None]) -> Callable[[], None]:
@@ -107,7 +107,7 @@ class Ends:
         return unlisten
 
     def task_ended(self, task: Task) -> None:
-        """Wake those who wait for a task that this process has ended, and tell the listeners."""
+        """Wake those who wait for a task that this process has ended, and call the listeners."""
         self.wake(task)
         self.run_ended(task.identity.identity.with_run(task.id))
 
@@ -120,7 +120,7 @@ class Ends:
                 _log.exception("a listener failed on the end of task %s", who.run_id)
 
     def wake(self, task: Task) -> None:
-        """Wake those who wait for this task, whoever has ended it."""
+        """Wake those who wait for this task, whichever process has ended it."""
         for future in self._tasks.pop(task.id, ()):
             if not future.done():
                 future.set_result(task)
@@ -139,7 +139,7 @@ class Ends:
                 waiter.deliver(completion.group_id)
 
     async def look(self) -> None:
-        """Look whether others ended what somebody waits for here."""
+        """Look whether others ended what a caller waits for here."""
         await self._look_at_tasks(list(self._tasks))
         sessions = {who for who, _ in self._groups} | set(self._turns)
         for who in sessions:
@@ -171,7 +171,7 @@ class Ends:
             self._recheck = self._clock.call_later(_RECHECK_S, self._look_again)
 
     def _look_again(self) -> None:
-        """Look every so often while somebody waits: without a worker in this process no change of others is noticed."""
+        """Look every so often while a caller waits: without a worker in this process no change of others is noticed."""
         self._recheck = None
         if (self._tasks or self._groups or self._turns) and not self._crew.is_closed:
             self._changed()
@@ -230,7 +230,7 @@ class Ends:
             try:
                 self.group_ended(await self._completed(row), retains_turn=False)
             except TaskCorruptError as error:
-                _log.error("how group %s ended cannot be told: %s", row.group_id, error)
+                _log.error("the end of group %s cannot be published: %s", row.group_id, error)
 
 
 def _leave(watches: dict[K, list[W]], key: K, gone: Watch[Any]) -> None:

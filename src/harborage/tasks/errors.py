@@ -78,7 +78,7 @@ class GroupNotFoundError(TaskError, NotFoundError):
 
 
 class GroupSealedError(TaskError):
-    """The group takes no more members. `status` is where it stands."""
+    """The group takes no more members. `status` is its status."""
 
     def __init__(self, group_id: str = "", status: str = "") -> None:
         self.group_id = group_id
@@ -95,7 +95,7 @@ class GroupNotSealedError(TaskError):
 
 
 class GroupInvalidTransitionError(TaskError):
-    """A group or a patch cannot go there from where it stands. `subject` is its id, `status` where it stands."""
+    """A group or a patch cannot change from its status to that one. `subject` is its id, `status` its status."""
 
     def __init__(self, subject: str = "", status: str = "", wanted: str = "") -> None:
         self.subject = subject
@@ -152,7 +152,8 @@ class TaskCorruptError(TaskError):
 
 
 class AcknowledgePublishError(TaskError):
-    """Tasks were acknowledged, but some events could not be published. `count` stands; `errors` says why."""
+    """Tasks were acknowledged, but some events could not be published. `count` of them are acknowledged; `errors` says
+    why."""
 
     def __init__(self, count: int = 0, errors: Sequence[Exception] = ()) -> None:
         self.count = count

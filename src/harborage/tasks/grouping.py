@@ -119,7 +119,7 @@ class Groups:
         return await self.get(group.id, caller) if request.id else group
 
     async def get(self, group_id: TaskGroupID, who: Identity) -> TaskGroup:
-        """The group as it stands.
+        """The group as it is now.
 
         Raises:
             GroupNotFoundError: unknown, or another session's.
@@ -232,7 +232,7 @@ class Groups:
         await self._follow(group_id, self._changed(group_id, who, follow))
 
     async def settle(self, who: Identity, group_id: TaskGroupID) -> None:
-        """End the group if all its members have ended and nobody has ended it yet."""
+        """End the group if all its members have ended and it has not ended yet."""
         await self._settle(await self._row(group_id, who))
 
     async def completion(self, row: GroupRow) -> GroupCompletion:
@@ -277,7 +277,7 @@ class Groups:
     async def _end(
         self, row: GroupRow, due: _Due, *, is_empty: bool = False, last: MemberOutcome | None = None
     ) -> bool:
-        """End a group, its members as they stand; False where somebody else has changed it first."""
+        """End a group, with its members as they are; False where another process has changed it first."""
         closing = await self._closing(row, due, is_empty=is_empty, last=last)
         try:
             await self._changes.commit(Commit(groups=(closing.change,)), [closing.event])
@@ -287,7 +287,7 @@ class Groups:
         return True
 
     async def _closing(self, row: GroupRow, due: _Due, *, is_empty: bool, last: MemberOutcome | None) -> Closing:
-        """What ends a group, its members as they stand."""
+        """The change that ends a group, with its members as they are."""
         members = await self._outcomes(row, last)
         completion = completion_of(group_of(row), members, due.status, due.reason, self._clock.now())
         is_early = any(not member.status.is_terminal for member in members)
@@ -330,7 +330,7 @@ class Groups:
     async def _changed(
         self, group_id: TaskGroupID, who: Identity, change: Callable[[GroupRow], Awaitable[None]]
     ) -> None:
-        """Carry out a change of a group as it stands; again where others changed it meanwhile."""
+        """Carry out a change of a group as it is now; again where others changed it meanwhile."""
         for _ in range(MAX_TRIES):
             try:
                 await change(await self._row(group_id, who))

@@ -1,6 +1,6 @@
 """The rules of groups: who may join, when a group ends by itself, and what its completion says.
 
-Pure: values in, values out. The one rule that costs somebody an evening when it is broken: a group is claimed for its
+Pure: values in, values out. The one rule that is hard to debug when it is broken: a group is claimed for its
 ending before any member is cancelled, so that the members' ends cannot end it a second time in another way.
 """
 
@@ -93,14 +93,14 @@ def fail_fast_reason(failure: TaskFailure) -> str:
 
 
 def outcome_of(task: Task) -> MemberOutcome:
-    """How this member stands."""
+    """The status of this member."""
     return MemberOutcome(task.id, task.status, task.result, task.error)
 
 
 def completion_of(
     group: TaskGroup, members: Iterable[MemberOutcome], final_status: GroupStatus, reason: str, at: datetime
 ) -> GroupCompletion:
-    """The record of how `group` ended at `at`, with its members as they stand."""
+    """The record of how `group` ended at `at`, with its members as they are."""
     return GroupCompletion(
         group_id=group.id,
         session=group.session,

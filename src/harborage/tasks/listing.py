@@ -192,7 +192,7 @@ def encode_cursor(offset: int) -> str:
 
 
 def decode_cursor(token: str) -> int:
-    """The offset that a token stands for; an empty one is the beginning.
+    """The offset in a token; an empty one is the beginning.
 
     Raises:
         InvalidRequestError: it is malformed, or another listing's.

@@ -21,14 +21,14 @@ TaskGroupID: TypeAlias = str
 
 
 class TaskKind(StrEnum):
-    """Whether somebody is waiting in the conversation (`foreground`) or not (`background`)."""
+    """Whether a user is waiting in the conversation (`foreground`) or not (`background`)."""
 
     FOREGROUND = "foreground"
     BACKGROUND = "background"
 
 
 class TaskStatus(StrEnum):
-    """Where a task stands; `complete`, `failed` and `cancelled` are final."""
+    """The status of a task; `complete`, `failed` and `cancelled` are final."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -47,7 +47,7 @@ _TERMINAL: Final = frozenset({TaskStatus.COMPLETE, TaskStatus.FAILED, TaskStatus
 
 
 class GroupStatus(StrEnum):
-    """Where a group stands: `open` takes members, `sealed` takes none, the other two are final."""
+    """The status of a group: `open` takes members, `sealed` takes none, the other two are final."""
 
     OPEN = "open"
     SEALED = "sealed"
@@ -69,7 +69,7 @@ class GroupAction(StrEnum):
 
 
 class PatchStatus(StrEnum):
-    """Where a patch stands; a decision is final."""
+    """The status of a patch; a decision is final."""
 
     PENDING = "pending"
     APPLIED = "applied"
@@ -98,7 +98,7 @@ class TaskFailure(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One piece of work and where it stands.
+    """One piece of work and its status.
 
     `result` is JSON text, present once the task is complete; `error` once it has failed. `created_at` and `updated_at`
     are unix nanoseconds. `tool_count` counts the tool calls made for the task. `root_task_id` is the task at the top of
@@ -256,7 +256,7 @@ class GroupCompletion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskPatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A change that waits for somebody's decision, known by an id that is unique in its session."""
+    """A change that waits for a person's decision, known by an id that is unique in its session."""
 
     id: str
     session: Identity

@@ -34,12 +34,12 @@ Who: TypeAlias = Identity | Quadruple
 
 @runtime_checkable
 class TaskRegistry(Protocol):
-    """Keeps tasks, their groups and their patches, and tells the event bus about every change.
+    """Keeps tasks, their groups and their patches, and publishes an event for every change.
 
     Every verb raises RegistryClosedError after `aclose`. Verbs that take an id take `who=`, or read the ambient
     identity, and raise IdentityRequiredError without either; a task, group or patch of another (tenant, user, session)
-    is not found. An event that cannot be published fails the verb; where events are kept with what they tell of, or
-    both are kept in memory, what the verb asked for has not happened then. A task that a run works on moves with its
+    is not found. An event that cannot be published fails the verb; where events are kept with the change they report,
+    or both are kept in memory, what the verb asked for has not happened then. A task that a run works on moves with its
     run alone: marking it is an InvalidTransitionError, and a cancel ends it as soon as its run has stopped.
     """
 
@@ -54,11 +54,11 @@ class TaskRegistry(Protocol):
         ...
 
     async def spawn_tool(self, request: SpawnToolRequest) -> TaskHandle:
-        """A pending foreground task that stands for one tool call; nothing runs it by itself."""
+        """A pending foreground task for one tool call; nothing runs it by itself."""
         ...
 
     async def get(self, task_id: TaskID, *, who: Who | None = None) -> Task:
-        """The task as it stands.
+        """The task as it is now.
 
         Raises:
             TaskNotFoundError: unknown, or another session's.
@@ -143,7 +143,7 @@ class TaskRegistry(Protocol):
         """How many of these were background tasks of the session that had ended and were not yet acknowledged.
 
         Raises:
-            AcknowledgePublishError: some events did not go out; its `count` stands.
+            AcknowledgePublishError: some events did not go out; its `count` were acknowledged.
         """
         ...
 
@@ -157,7 +157,7 @@ class TaskRegistry(Protocol):
         ...
 
     async def group(self, group_id: TaskGroupID, *, who: Who | None = None) -> TaskGroup:
-        """The group as it stands, with its members in the order they joined.
+        """The group as it is now, with its members in the order they joined.
 
         Raises:
             GroupNotFoundError: unknown, or another session's.
@@ -185,7 +185,7 @@ class TaskRegistry(Protocol):
 
         Raises:
             GroupNotSealedError: `resolve` on an open group.
-            GroupInvalidTransitionError: the group has ended, or nobody knows the action.
+            GroupInvalidTransitionError: the group has ended, or the action is unknown.
         """
         ...
 
@@ -202,7 +202,7 @@ class TaskRegistry(Protocol):
         ...
 
     async def create_pending_patch(self, session: Identity, patch_id: str) -> TaskPatch:
-        """The session's patch with this id: as it stands, or new and pending. No event."""
+        """The session's patch with this id: as it is, or new and pending. No event."""
         ...
 
     async def apply_patch(self, session: Identity, patch_id: str, action: PatchAction | str) -> bool:

@@ -1,4 +1,4 @@
-"""Listings for callers: who may look where, and the audit event when somebody looks across tenants.
+"""Listings for callers: who may look where, and the audit event when a caller looks across tenants.
 
 Reads from any registry that offers `TaskReader`; what the rows say is in `listing`.
 """

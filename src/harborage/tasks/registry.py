@@ -214,7 +214,7 @@ class InProcessTaskRegistry:
         try:
             row = await self._row(waiter, who, "tasks.begin_wait")
         except TaskNotFoundError:
-            return  # nobody can wait for a run without a task, so it is in no circle
+            return  # no run can wait for a run without a task, so it is in no circle
         try:
             await self._store.commit(Commit(moves=(Move(run_id=waiter, expected=LIVE, awaits=target),)))
         except RunCycleError as error:

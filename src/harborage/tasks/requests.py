@@ -24,7 +24,7 @@ DEFAULT_MAX_CHILDREN: Final = 256
 """How many tasks one task may spawn in its life."""
 
 DEFAULT_MAX_TREE: Final = 1024
-"""How many tasks may stand below one root in its life."""
+"""How many tasks may be started below one root in its life."""
 
 _KINDS: Final = frozenset[str](TaskKind)
 _POLICIES: Final = frozenset[str](Propagate)
@@ -92,7 +92,7 @@ def new_task(request: SpawnRequest, at: int, redactor: Redactor | None) -> Task:
 
 
 def tool_request(request: SpawnToolRequest) -> SpawnRequest:
-    """The request for the task that stands for a tool call."""
+    """The request for the task of a tool call."""
     return SpawnRequest(
         identity=request.identity,
         kind=TaskKind.FOREGROUND,

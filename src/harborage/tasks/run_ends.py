@@ -29,14 +29,14 @@ class EndedRuns:
         return await self._groups.closing(end.who.identity, end.group, end.member)
 
     def sole_closing(self, end: EndedRun) -> Closing:
-        """The same of a sealed group of the run's parent in which nobody else ever was, without a look at it."""
+        """The same of a sealed group of the run's parent that never had another member, without a look at it."""
         return self._groups.sole_closing(end.who.identity, end.group, end.parent, end.member)
 
     def ended(
         self, end: EndedRun, left: GroupLeft | None = None, closing: Closing | None = None
     ) -> Coroutine[Any, Any, None] | None:
         """What follows from an end that was recorded, with the end of its group if that is `closing`; None where
-        nothing does. `left` is how the group stands, where that is known."""
+        nothing does. `left` is the group as it then is, where that is known."""
         if self.is_closed:
             return None
         self._ends.run_ended(end.who)

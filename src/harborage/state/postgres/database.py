@@ -40,7 +40,7 @@ _TURNS = 4
 
 
 class Database:
-    """A pool of at most 25 connections. `address` names it without the password; `schema` is where its tables stand."""
+    """A pool of at most 25 connections. `address` names it without the password; `schema` holds its tables."""
 
     def __init__(self, url: str, address: str, connector: Connector, pool: Pool, schema: str) -> None:
         self.address = address

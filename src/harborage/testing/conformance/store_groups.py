@@ -98,7 +98,7 @@ async def a_group_ends_with_its_last_member(bench: StoreBench) -> None:
     for refused, what in (
         (ended("two"), "a group with a member left"),
         (ended("run", members=2), "a group that others were to join"),
-        (ended("run", owner="nobody"), "a group of somebody else"),
+        (ended("run", owner="nobody"), "a group of another owner"),
         (replace(ended("run"), change=Change(reason="goes on")), "the end of a group whose member goes on"),
         (moved("elsewhere", "task"), "a group that the ended one is no member of"),
     ):
@@ -122,7 +122,7 @@ async def a_group_ends_with_its_last_member(bench: StoreBench) -> None:
         kept = (group.status, group.members, group.open_members, group.ended_at is not None)
         expect_equal(kept, (GroupStatus.COMPLETED, members, 0, True), f"group {group_id}")
     await claim(store, "one", "waits")
-    expect_equal(await store.orphans(), [], "groups that nobody would end")
+    expect_equal(await store.orphans(), [], "groups that no member would end")
 
 
 async def a_group_is_sealed_with_its_first_members(bench: StoreBench) -> None:

@@ -136,20 +136,20 @@ async def a_name_is_one_workers(bench: StoreBench) -> None:
 
 async def a_run_without_progress_is_blocked(bench: StoreBench) -> None:
     """A run that is claimed again and again without progress is not claimed for ever; it can be unblocked. Listeners
-    hear that it is blocked."""
+    are notified that it is blocked."""
     store = bench.store
-    heard = asyncio.Event()
-    store.on_change(heard.set)
+    notified = asyncio.Event()
+    store.on_change(notified.set)
     await store.join("one")
     await start(store, "r")
     for _ in range(MAX_ATTEMPTS):
         (claimed,) = await claim(store, "one", "r")
         await store.commit(step(claimed.row.lease, 1, change=Change(release=True, is_ready=True)))
-    await row(store, "r")  # what was told before has been heard by now
-    heard.clear()
+    await row(store, "r")  # earlier notices have arrived by now
+    notified.clear()
     await claim(store, "one")
     async with asyncio.timeout(20):
-        await heard.wait()
+        await notified.wait()
     expect("progress" in (await row(store, "r")).blocked, "a blocked run says why")
     expect_equal(await store.unblock(["r", "unknown"]), 1, "how many were blocked")
     (claimed,) = await claim(store, "one", "r")

@@ -57,7 +57,7 @@ async def change_group(store: Store, group_id: str, status: GroupStatus, **more:
 
 
 async def nothing_makes_a_task_without_entries_claimable(bench: StoreBench) -> None:
-    """Whatever is sent to it, answered or awaited, and whoever wakes or unblocks it: it is not ready, and not taken."""
+    """Whatever is sent to it, answered or awaited, woken or unblocked: it is not ready, and not taken."""
     store = bench.store
     await store.join("one")
     await store.commit(Commit(groups=(NewGroup(group_id="g", who=ME),)))
@@ -83,7 +83,7 @@ async def nothing_makes_a_task_without_entries_claimable(bench: StoreBench) -> N
     for run_id in ("task", "waits", "waits for a group"):
         found = await row(store, run_id)
         expect_equal((found.is_woken, found.owner, found.position), (False, "", 0), f"the row of {run_id}")
-    expect_equal(await store.orphans(), [], "tasks that nobody executes are no orphans")
+    expect_equal(await store.orphans(), [], "tasks that no worker executes are no orphans")
 
 
 async def what_was_asked_and_the_outcome_are_kept(bench: StoreBench) -> None:
@@ -144,7 +144,7 @@ async def others_note_what_a_run_waits_for(bench: StoreBench) -> None:
 
 
 async def a_noted_wait_ends_with_what_it_waits_for(bench: StoreBench) -> None:
-    """The end wakes a parked run; a wait that is noted after that end wakes nobody, and neither does one given up."""
+    """The end wakes a parked run; a wait that is noted after that end wakes no run, and neither does one given up."""
     store = bench.store
     await store.join("one")
     park = Change(status=Status.PAUSED, release=True)
@@ -389,7 +389,7 @@ async def what_nobody_ends_is_an_orphan(bench: StoreBench) -> None:
 
 
 async def tasks_and_waits_without_a_meaning_are_refused(bench: StoreBench) -> None:
-    """A worker for what nobody executes, a wait of what has ended, and two waits that nobody could compare."""
+    """A worker for a task that no worker executes, a wait of what has ended, and two waits that cannot be compared."""
     store = bench.store
     for run_id in ("a", "b", "c"):
         await begin(store, run_id)
