@@ -1,4 +1,4 @@
-"""A process that is killed inside a call that was approved: the approval was used, and nobody is told otherwise."""
+"""A process that is killed inside an approved call: the approval was used, and no later event says otherwise."""
 
 from __future__ import annotations
 

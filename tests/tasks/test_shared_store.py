@@ -1,4 +1,4 @@
-"""Registries over one store: whoever waits in one learns of what another ended, as soon as the store says so."""
+"""Registries over one store: a caller that waits in one learns of what another ended, as soon as the store notifies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers given to calls that wait in no process, and what such an answer may not do."""
+"""Answers to calls whose run is parked in no process, and what such an answer may not do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tool call whose process dies between intent and outcome: made again, probed, reported or put before a person."""
+"""A tool call whose worker dies between intent and outcome: retried, probed, reported or answered by a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Approvals over restarts: bound to the very call and its principal, used once, answered in part, days later."""
+"""Approvals after a restart: bound to the exact call and its principal, used once, answered in part, days later."""
 
 from __future__ import annotations
 

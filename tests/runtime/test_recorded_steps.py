@@ -1,4 +1,5 @@
-"""What a run did is told, and its record can be read back: prompts by any worker, heavy answers by reference."""
+"""The record of a step can be read back: a decision is published after a crash, prompts by any worker, large results by
+reference."""
 
 from __future__ import annotations
 

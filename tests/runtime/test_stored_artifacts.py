@@ -1,4 +1,4 @@
-"""What a kept run names is kept beside it: heavy results and attachments wait for the process that carries it on."""
+"""Large results and attachments of a run are stored, and wait for the worker that resumes it."""
 
 from __future__ import annotations
 

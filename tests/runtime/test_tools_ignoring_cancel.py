@@ -1,4 +1,4 @@
-"""Tools that ignore their cancellation: whatever ends them, they are ended after a short grace."""
+"""Tools that ignore their cancellation are left after a short grace."""
 
 from __future__ import annotations
 

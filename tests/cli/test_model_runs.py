@@ -1,4 +1,5 @@
-"""The main job: a question, a model, an answer, with everything between them in sight; and what a model may refuse."""
+"""A run with a model on the command line: the question, the answer and what is shown between them, and refusals of a
+model."""
 
 from __future__ import annotations
 

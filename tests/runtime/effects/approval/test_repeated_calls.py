@@ -1,4 +1,4 @@
-"""Calls that come back under their key, and approvals that are for another call."""
+"""Calls that are repeated under their key, and approvals that are for another call."""
 
 from __future__ import annotations
 

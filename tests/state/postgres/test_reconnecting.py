@@ -1,4 +1,4 @@
-"""A database in Postgres outlives its connections and its server, and does nothing twice on the way."""
+"""A database in Postgres outlives its connections and its server, and repeats no change."""
 
 from __future__ import annotations
 

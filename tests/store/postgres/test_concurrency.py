@@ -1,4 +1,4 @@
-"""Processes that share a database do not stand in each other's way, and readers across sessions miss no event."""
+"""Processes that share a database do not block each other, and readers across sessions miss no event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores in Postgres share bodies and names without losing either, whoever writes at the same moment."""
+"""Stores in Postgres share bodies and names without losing either while several write at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that outlives its runtime: a second one over the same storage goes on where the record stands."""
+"""A run that outlives its runtime: a second one over the same storage resumes it from its record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An answer that names a token settles what waits under it, or nothing."""
+"""An answer that names a token settles the pause or call of that token, or nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind once nobody executes it: nothing that only the garbage collector would find."""
+"""What a run keeps in memory once no worker executes it: nothing that only the garbage collector would find."""
 
 from __future__ import annotations
 

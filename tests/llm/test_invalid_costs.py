@@ -1,4 +1,4 @@
-"""Costs that are no costs: missing, not a number, negative, endless, in another currency. None passes as a dollar."""
+"""Costs that are invalid: missing, not a number, negative, infinite, in another currency. None counts as a dollar."""
 
 from __future__ import annotations
 

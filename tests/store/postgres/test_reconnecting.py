@@ -1,4 +1,4 @@
-"""A store in Postgres outlives its connections, does nothing twice on the way, and says the truth of what it did."""
+"""A store in Postgres outlives its connections, repeats no change, and reports what it did."""
 
 from __future__ import annotations
 
