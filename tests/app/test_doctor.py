@@ -70,7 +70,7 @@ async def test_a_whole_database_is_well(database: Path) -> None:
     assert found.detail == f"{database}: whole, its tables are those of this version"
 
 
-async def test_what_is_no_database_is_told(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
     """With what to do about it."""
     path = tmp_path / "runs.db"
     path.write_bytes(b"no database" * 100)
@@ -79,7 +79,7 @@ async def test_what_is_no_database_is_told(tmp_path: Path) -> None:
     assert "bring back a copy that is whole" in found.detail
 
 
-async def test_a_newer_database_is_told(database: Path) -> None:
+async def test_a_newer_database_is_reported(database: Path) -> None:
     """It is left as it is."""
     connection = apsw.Connection(str(database))
     connection.execute("INSERT INTO harborage_migrations (number, name, checksum) VALUES (999, 'later', 'x')")
@@ -264,7 +264,7 @@ async def test_a_record_that_cannot_be_read_is_named_and_hides_no_run(tmp_path: 
         assert run.id in {wait.id for wait in waits if wait.kind is WaitKind.RUN}, damage
 
 
-async def test_a_log_that_is_gone_is_told(database: Path) -> None:
+async def test_a_missing_log_is_found(database: Path) -> None:
     """Beside shared memory that a process left behind, the log belongs to the database."""
     database.with_name(f"{database.name}-shm").write_bytes(b"")
     found = await check_storage(str(database), database, is_whole=True)
@@ -277,7 +277,7 @@ async def test_a_log_that_is_gone_is_told(database: Path) -> None:
     raises=AssertionError,
     reason="the store of record: a count of commits beside the file says what is missing",
 )
-async def test_a_log_that_is_gone_without_a_trace_is_told(database: Path, tmp_path: Path) -> None:
+async def test_a_log_that_is_gone_without_a_trace_is_found(database: Path, tmp_path: Path) -> None:
     """A log that was removed together with the shared memory took commits with it, and that is told."""
     async with await open_storage(str(database)) as storage:
         await keep(storage.store, WHO.identity.with_run("a"), [b"x"])
@@ -488,7 +488,7 @@ async def test_a_task_without_a_run_goes_with_the_run_that_spawned_it(storage: S
     await close()
 
 
-async def test_a_group_that_nobody_can_seal_is_cancelled(storage: Storage, clock: FakeClock) -> None:
+async def test_a_group_that_no_run_can_seal_is_cancelled(storage: Storage, clock: FakeClock) -> None:
     """Its members go on; whoever watches it learns of its end."""
     tasks, close = registry(storage, clock)
     await kept(storage, "boss", ENDED)

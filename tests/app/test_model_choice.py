@@ -156,7 +156,7 @@ async def test_an_ollama_is_asked_for_its_models(answer: bytes, models: list[str
         assert await ask_ollama(address) == models
 
 
-async def test_nobody_listens_at_the_address_of_ollama() -> None:
+async def test_no_server_listens_at_the_address_of_ollama() -> None:
     """A refused connection means that there is none."""
     async with a_server(b"") as address:
         pass

@@ -95,7 +95,7 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytes
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_a_temporary_file_of_somebody_else_is_not_written_into(tmp_path: Path) -> None:
+def test_a_temporary_file_of_another_process_is_not_written_into(tmp_path: Path) -> None:
     """A name that is taken is an error, and what lies there stays."""
     (tmp_path / "temp").write_bytes(b"theirs")
     with pytest.raises(FileExistsError):

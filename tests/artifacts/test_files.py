@@ -258,7 +258,7 @@ TORN = [b"", b"{", b'{"id":"default_0","mime', b"\xff\xfe\x00", b"[]", b'{"id": 
 
 
 @pytest.mark.parametrize("torn", TORN)
-async def test_a_torn_entry_is_a_clear_error_and_hurts_nobody_else(
+async def test_a_torn_entry_is_a_clear_error_and_hurts_no_other_run(
     root: Path, torn: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Reading it names the damaged file; lists leave it out and say so; the other artifacts are as they were."""

@@ -71,7 +71,7 @@ def test_no_task_has_a_folder_of_its_own() -> None:
     assert escape_scope(ArtifactScope("t", "u", "s", "_")) == ("t", "u", "s", "%5F")
 
 
-def test_an_id_tells_its_namespace() -> None:
+def test_an_id_names_its_namespace() -> None:
     """Everything up to the last underscore; an id without one has none."""
     assert parse_namespace("a_b_0123") == "a_b"
     assert parse_namespace("plain") == ""

@@ -18,7 +18,7 @@ class WallOnly:
         return datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_the_system_clock_tells_utc() -> None:
+def test_the_system_clock_is_in_utc() -> None:
     """Its time is aware, in UTC, and the machine's."""
     now = SYSTEM_CLOCK.now()
     assert now.utcoffset() == timedelta(0)
@@ -31,7 +31,7 @@ def test_monotonic_time_never_goes_back() -> None:
     assert readings == sorted(readings)
 
 
-def test_a_clock_with_timers_is_told_from_one_without() -> None:
+def test_a_clock_with_timers_differs_from_one_without() -> None:
     """Code that needs timers gets the clock's own, or the system's for a clock that only tells the time."""
     wall, fake = WallOnly(), FakeClock()
     assert isinstance(wall, Clock)

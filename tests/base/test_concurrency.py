@@ -349,7 +349,7 @@ async def test_leavable_work_with_a_time_limit_of_its_own_goes_on_after_it() -> 
     assert (left, clock.armed) == ([], 0)
 
 
-async def test_a_cancellation_that_nobody_announced_gives_leavable_work_longer() -> None:
+async def test_an_unannounced_cancellation_gives_leavable_work_longer() -> None:
     """It may be the work's own; what is still at it after two seconds has ignored it."""
     clock = FakeClock()
 

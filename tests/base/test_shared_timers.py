@@ -23,7 +23,7 @@ def test_waits_end_at_their_own_times_in_order() -> None:
     assert rung == ["first", "second"]
 
 
-def test_a_wait_that_was_called_off_wakes_nobody() -> None:
+def test_a_cancelled_wait_wakes_no_task() -> None:
     """Calling a wait off, twice even, leaves the others in line untouched."""
     clock = FakeClock()
     timers = SharedTimers(clock)

@@ -90,7 +90,7 @@ async def test_a_lost_effect_and_a_model_asked_too_often_are_found_out(
     assert any("asked 1 times too often" in one for one in broken)
 
 
-async def test_a_group_that_nobody_ended_is_ended_late_and_a_run_left_over_is_found_out(
+async def test_a_group_that_was_not_ended_is_ended_late_and_a_run_left_over_is_found(
     forkserver: ForkServer, sqlite: Databases, tmp_path: Path
 ) -> None:
     """A group whose owner is gone is only counted, since upkeep ends it; a run that still waits is a broken promise."""

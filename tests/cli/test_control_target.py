@@ -124,7 +124,7 @@ def carried_on(project: Path, run_id: str) -> tuple[Status, object]:
     return asyncio.run(carry())
 
 
-def test_an_approval_waits_for_whoever_carries_the_run(project: Path, typed: Typed) -> None:
+def test_an_approval_waits_for_the_worker_that_resumes_the_run(project: Path, typed: Typed) -> None:
     """It is written while nothing is up, and makes the call when the run is carried on."""
     run_id = waiting_run(project, "publish")
     code, out, err = typed("approve", token_of(run_id), "--reason", "fine")
@@ -164,7 +164,7 @@ def test_a_whole_token_is_all_that_is_looked_for(project: Path, typed: Typed, mo
     assert len(asked) == 2  # what is asked, and whether it is settled by then
 
 
-def test_of_two_answers_the_second_is_told_so(project: Path, typed: Typed) -> None:
+def test_of_two_answers_the_second_is_refused(project: Path, typed: Typed) -> None:
     """Before the run goes on, and after: whoever comes second exits with 1, and the first answer stands."""
     run_id = waiting_run(project, "publish")
     token = token_of(run_id)
@@ -331,7 +331,7 @@ def test_doctor_finds_no_database(typed: Typed) -> None:
     assert typed("doctor")[0] == 2
 
 
-def test_doctor_tells_a_damaged_database(project: Path, typed: Typed) -> None:
+def test_doctor_reports_a_damaged_database(project: Path, typed: Typed) -> None:
     """With what to do about it, and code 1."""
     (project / ".harborage").mkdir()
     (project / ".harborage" / "harborage.db").write_bytes(b"no database" * 100)

@@ -165,7 +165,7 @@ def talk() -> Start:
     return start
 
 
-async def test_a_question_is_put_when_its_gate_can_hear(talk: Start) -> None:
+async def test_a_question_is_asked_once_its_gate_can_receive_the_answer(talk: Start) -> None:
     """The pause of a gated call is no question yet; the announcement of its gate is."""
     async with talk("publish") as it:
         await it.until(EventType.PAUSE_REQUESTED)
@@ -176,7 +176,7 @@ async def test_a_question_is_put_when_its_gate_can_hear(talk: Start) -> None:
         assert (await it.run.result()).payload == ["published x"]
 
 
-async def test_a_question_nobody_answers_is_taken_back(talk: Start) -> None:
+async def test_an_unanswered_question_is_withdrawn(talk: Start) -> None:
     """When the deadline settles a call its question is gone, and a late answer goes nowhere."""
     async with talk("publish") as it:
         await it.until(EventType.TOOL_APPROVAL_REQUESTED)

@@ -57,7 +57,7 @@ def test_json_is_one_object_a_line(piped: Start) -> None:
     assert result["run"] == first["payload"]["TaskID"]
 
 
-def test_a_call_that_needs_approval_is_refused_where_nobody_can_be_asked(piped: Start) -> None:
+def test_a_call_that_needs_approval_is_refused_without_an_approver(piped: Start) -> None:
     """Without a terminal the call is not made, and the message names it and the way out."""
     run = piped("publish", "x", "--json")
     assert run.end() == 3
@@ -108,7 +108,7 @@ def test_secrets_in_arguments_are_not_in_the_log(piped: Start) -> None:
     assert "s3cret" not in run.err
 
 
-def test_a_task_is_told_from_its_spawning_to_its_end(piped: Start) -> None:
+def test_a_task_is_shown_from_its_spawning_to_its_end(piped: Start) -> None:
     """A spawned task is announced, awaited by name, and its end is told with its answer."""
     run = piped("family")
     assert run.end() == 0
@@ -206,7 +206,7 @@ def test_debug_shows_where_an_error_comes_from(piped: Start) -> None:
     assert "--debug" not in run.err
 
 
-def test_a_json_reader_hears_of_errors_too(piped: Start) -> None:
+def test_a_json_reader_gets_errors_too(piped: Start) -> None:
     """Also a command that never started a run ends with a result line."""
     run = piped("x", "--json", target="nowhere.py")
     assert run.end() == 2
@@ -251,7 +251,7 @@ def test_debug_spells_out_control_characters(piped: Start) -> None:
     assert r"\x1b[2J" in run.err
 
 
-def test_a_failing_context_provider_is_told_once(piped: Start, tmp_path: Path) -> None:
+def test_a_failing_context_provider_is_reported_once(piped: Start, tmp_path: Path) -> None:
     """A run goes on without an optional provider; one line of the log says so, and why."""
     (tmp_path / "forgetful.py").write_text(
         "from harborage import Agent\nfrom harborage.planner.finish import FinishPlanner\n\n"

@@ -117,7 +117,7 @@ async def test_events_come_before_the_entries_that_one_commit_kept_with_them() -
     assert bench.taken() == ["the call was interrupted", "the call again"]
 
 
-async def test_what_others_did_is_told_in_the_order_of_its_time() -> None:
+async def test_the_events_of_others_are_shown_in_the_order_of_their_times() -> None:
     """What is younger than both readings may have an older one before it, so it waits for the next look."""
     bench = Bench()
     await bench.follow()
@@ -133,7 +133,7 @@ async def test_what_others_did_is_told_in_the_order_of_its_time() -> None:
     assert bench.taken() == ["d", "e"]
 
 
-async def test_a_record_that_cannot_be_read_is_told() -> None:
+async def test_a_record_that_cannot_be_read_is_reported() -> None:
     """The run is watched all the same."""
     bench = Bench()
     await bench.follow()
@@ -190,7 +190,7 @@ async def test_what_others_record_is_read_once() -> None:
     assert [one.run_id for one in following.unfinished] == ["r1", "r2"]
 
 
-async def test_what_was_told_is_not_read_again() -> None:
+async def test_shown_events_are_not_read_again() -> None:
     """Entries that this process wrote are told by their writer, in whatever pieces they come."""
     inner = MemoryStore()
     following = JournalFollower(ObservedStore(inner, lambda *_: None), "r1", WHO.identity)
@@ -275,7 +275,7 @@ def commit_of(lease: Lease, position: int, *entries: bytes, **more: Any) -> Comm
 GIVEN_BACK = Change(release=True, is_ready=True)
 
 
-async def test_entries_are_told_with_their_place() -> None:
+async def test_entries_are_shown_with_their_place() -> None:
     """Once they are kept, in the order of the journal, whoever wrote what stands before them."""
     inner, listener = MemoryStore(), Listener()
     store = ObservedStore(inner, listener)
@@ -305,7 +305,7 @@ async def test_it_knows_what_is_written_here() -> None:
     assert not store.is_written_here(await row_of(inner, "r1"))
 
 
-async def test_a_large_value_is_told_whole() -> None:
+async def test_a_large_value_is_shown_whole() -> None:
     """What is kept apart from its entry is put back in its place."""
     large = b'"' + b"x" * 9000 + b'"'
     digest = hashlib.sha256(large).hexdigest()
@@ -323,7 +323,7 @@ async def test_a_large_value_is_told_whole() -> None:
 LOG = logging.getLogger("harborage.somewhere")
 
 
-async def test_warnings_are_heard_and_lesser_things_are_not() -> None:
+async def test_warnings_are_shown_and_lesser_records_are_not() -> None:
     """A warning and an error with its cause are told, from any thread; information is not."""
     heard: list[str] = []
     with capture_logs(heard.append):
@@ -347,7 +347,7 @@ async def test_what_is_an_event_as_well_is_left_to_the_event() -> None:
     assert heard == ["and another one"]
 
 
-async def test_nothing_is_heard_afterwards(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_nothing_is_received_afterwards(capsys: pytest.CaptureFixture[str]) -> None:
     """When the block has ended its listener is gone."""
     heard: list[str] = []
     with capture_logs(heard.append):

@@ -107,7 +107,7 @@ async def test_a_terminal_that_echoes_is_left_as_it_is(terminal: tuple[int, int]
     assert termios.tcgetattr(program) == before
 
 
-async def test_a_terminal_that_goes_away_is_told() -> None:
+async def test_a_terminal_that_goes_away_is_reported_once() -> None:
     """When the other end of the terminal is closed, that is told once and nothing fails."""
     person, program = pty.openpty()
     heard = Heard(program)
@@ -118,7 +118,7 @@ async def test_a_terminal_that_goes_away_is_told() -> None:
     os.close(program)
 
 
-async def test_signals_are_heard_for_a_while() -> None:
+async def test_signals_are_handled_for_a_while() -> None:
     """Handlers run in the loop, or at once, inside the block; what was there before is back after it."""
     before = [signal.getsignal(one) for one in (signal.SIGUSR1, signal.SIGUSR2)]
     heard = asyncio.Event()

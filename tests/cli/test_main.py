@@ -70,7 +70,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         assert re.search(rf"^  {name} +{re.escape(text)}$", shown, re.MULTILINE)
 
 
-def test_help_tells_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_describes_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     """`harborage help run` is `harborage run --help`."""
     assert main(["help", "run"]) == 0
     shown = capsys.readouterr().out

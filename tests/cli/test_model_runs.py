@@ -113,7 +113,7 @@ def test_a_call_that_cannot_be_made_is_not_asked_about(piped: Start, provider: P
     assert "text" in str(provider.server.requests[1].body["messages"][-1])
 
 
-def test_a_repeated_call_is_told_as_a_line(piped: Start, provider: Provider) -> None:
+def test_a_repeated_call_is_shown_as_a_line(piped: Start, provider: Provider) -> None:
     """What the library logs stands among the lines of the run."""
     provider.server.script(Refusal(failure=Failure.OVERLOADED, retry_after="0"), "Fine.")
     run = piped(*GPT, target="Well?", **provider.env)
@@ -185,7 +185,7 @@ def test_what_is_wrong_before_a_model_is_asked_is_code_2(
         (Failure.CONTEXT_OVERFLOW, "maximum context length"),
     ],
 )
-def test_what_a_provider_refuses_is_told_once(piped: Start, provider: Provider, failure: Failure, says: str) -> None:
+def test_a_refusal_of_a_provider_is_shown_once(piped: Start, provider: Provider, failure: Failure, says: str) -> None:
     """The last line says what to do, in the provider's words and ours, and needs no traceback."""
     provider.server.otherwise = Refusal(failure=failure)
     run = piped(*GPT, target="Well?", **provider.env)
@@ -205,7 +205,7 @@ def test_a_provider_that_is_not_there_is_named_with_its_setting(piped: Start) ->
     assert "check llm.base_url (OPENAI_BASE_URL), and the network" in run.err
 
 
-def test_a_goal_that_does_not_fit_is_told_at_once(piped: Start, provider: Provider) -> None:
+def test_a_goal_that_does_not_fit_is_refused_at_once(piped: Start, provider: Provider) -> None:
     """A question that is larger than the model's window is not sent, nor is a summary of nothing."""
     run = piped("--model", "openai:gpt-4", target="word " * 12_000, **provider.env)
     assert run.end() == 1

@@ -43,7 +43,7 @@ def test_the_list_shows_where_weights_are(data: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(("was_there", "word"), [(False, "ready"), (True, "already here")])
-def test_a_pull_tells_what_it_does(
+def test_a_pull_reports_what_it_does(
     was_there: bool, word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Progress goes to stderr, the place of the weights to stdout."""

@@ -63,7 +63,7 @@ def test_every_reason_has_a_code() -> None:
         (None, "cancelled"),
     ],
 )
-def test_what_ended_a_run_is_told(cause: Any, why: str) -> None:
+def test_the_reason_of_a_runs_end_is_shown(cause: Any, why: str) -> None:
     """Where steering ended a run, that is said instead of the bare reason."""
     assert ending_of(Finish(FinishReason.CANCELLED, metadata={"steering_reason": cause})).why == why
 

@@ -49,7 +49,7 @@ def test_nothing_waits_for_a_reader(pipe: tuple[int, TextIO]) -> None:
     assert not outlet.is_behind
 
 
-def test_a_reader_that_is_gone_is_told_to_the_writer() -> None:
+def test_a_closed_pipe_is_raised_to_the_writer() -> None:
     """The next write raises what the last one met; nothing waits to be written any more."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -72,7 +72,7 @@ def test_it_looks_like_the_stream_beneath(pipe: tuple[int, TextIO]) -> None:
         BackgroundStream(io.StringIO())
 
 
-def test_a_screen_that_nobody_reads_keeps_its_lines_and_drops_its_region(pipe: tuple[int, TextIO]) -> None:
+def test_an_unread_screen_keeps_its_lines_and_drops_its_region(pipe: tuple[int, TextIO]) -> None:
     """What is written meanwhile comes when somebody reads again, with one region instead of thousands."""
     reader, stream = pipe
     outlet = BackgroundStream(stream)

@@ -144,7 +144,7 @@ def test_arguments_that_are_no_object_are_shown_too(args: Any) -> None:
 
 
 @each_row("later, text", [(0, "in 1 h"), (3_590, "in 10.0 s"), (3_601, "now")])
-def test_the_deadline_is_told(later: int, text: str) -> None:
+def test_the_deadline_is_shown(later: int, text: str) -> None:
     """A question says how long it stays open."""
     question = question_of(pause(GATED))
     assert question is not None

@@ -258,7 +258,7 @@ def test_stopping_at_once_cuts_the_call(terminal: Start) -> None:
     assert screen.end() == 130
 
 
-def test_ctrl_c_is_heard_while_a_tool_blocks_everything(terminal: Start) -> None:
+def test_ctrl_c_works_while_a_tool_blocks_the_loop(terminal: Start) -> None:
     """A tool that blocks the event loop cannot keep three Ctrl-C from ending the process."""
     screen = terminal("freeze")
     screen.expect("freezing")
@@ -298,7 +298,7 @@ agent = Agent(name="many", planner=Many(), tools=[tick], options=RuntimeOptions(
 """
 
 
-def test_a_terminal_that_nobody_reads_stops_no_run(terminal: Start, tmp_path: Path) -> None:
+def test_an_unread_terminal_stops_no_run(terminal: Start, tmp_path: Path) -> None:
     """The run comes to its end; whoever looks at last sees every line of it, and the terminal is given back."""
     os.mkfifo(tmp_path / "end")
     told = os.open(tmp_path / "end", os.O_RDONLY | os.O_NONBLOCK)
@@ -315,7 +315,7 @@ def test_a_terminal_that_nobody_reads_stops_no_run(terminal: Start, tmp_path: Pa
     assert len(screen._raw) > 50_000
 
 
-def test_a_request_to_end_is_heard(terminal: Start) -> None:
+def test_a_request_to_end_is_obeyed(terminal: Start) -> None:
     """SIGTERM leaves the run as it stands, in good order: the terminal is given back."""
     screen = terminal("linger")
     screen.expect("▸ linger()")
@@ -385,7 +385,7 @@ def test_going_on_while_a_stop_is_prepared(terminal: Start) -> None:
     assert screen.mode() == screen.mode_before
 
 
-def test_json_on_a_terminal_asks_nobody(terminal: Start) -> None:
+def test_json_on_a_terminal_asks_no_question(terminal: Start) -> None:
     """--json is for machines wherever it is printed: no live region, no question."""
     screen = terminal("publish", "x", "--json")
     screen.expect("there is no terminal to ask a person in")

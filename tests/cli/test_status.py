@@ -156,7 +156,7 @@ def test_what_needs_a_person_comes_last() -> None:
     assert render_pending([], NOW, settles=False) == ["✓ nothing needs you"]
 
 
-def test_findings_and_what_was_settled_are_told() -> None:
+def test_findings_and_settled_items_are_listed() -> None:
     """A line each."""
     found = [Finding(what="database", detail="whole"), Finding(what="disk", detail="full\x1b", is_ok=False)]
     assert render_findings(found) == ["✓ database  whole", "✗ disk  full\\x1b"]

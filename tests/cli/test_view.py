@@ -181,7 +181,7 @@ def test_every_outcome_is_covered(view: View) -> None:
         (Failed(at=NOW, position="2", name="tool.add", error="ValueError", message="odd"), "ValueError: odd"),
     ],
 )
-def test_a_call_that_never_ended_is_told(view: View, entry: Entry, why: str) -> None:
+def test_a_call_that_never_ended_is_shown(view: View, entry: Entry, why: str) -> None:
     """A call that was cut short, or whose step broke, is told once."""
     assert lines(view, decided("CallTool"), begun("add"), record(entry))[1:] == [f"1 ✗ add: {why}"]
     assert lines(view, record(entry)) == []
@@ -211,7 +211,7 @@ def test_branches_are_numbered(view: View) -> None:
         (JoinSpec(JoinKind.N, n=2), ", 2 successes needed"),
     ],
 )
-def test_a_join_is_told(view: View, join: JoinSpec, text: str) -> None:
+def test_a_join_is_shown(view: View, join: JoinSpec, text: str) -> None:
     """How branches are joined is said where it matters."""
     decision = CallParallel((CallTool("a"), CallTool("b")), join)
     assert lines(view, decided("CallParallel"), planned(decision)) == [f"1 ▸ 2 calls in parallel{text}"]
@@ -260,7 +260,7 @@ def test_a_remark_that_was_taken_back_is_not_written(view: View) -> None:
     assert lines(view, chunk("Hm"), chunk("", kind="reset"), chunk("So"), decided("CallTool")) == ["1 “ So"]
 
 
-def test_a_call_that_no_gate_let_through_is_told_once(view: View) -> None:
+def test_a_call_that_no_gate_let_through_is_shown_once(view: View) -> None:
     """A refusal is told by its event; one that came without asking anybody is told from the record."""
 
     def refused(tool: str, why: str) -> RecordedEntry:
@@ -275,7 +275,7 @@ def test_a_call_that_no_gate_let_through_is_told_once(view: View) -> None:
     assert lines(view, record(Done(at=NOW, position="3", name="approve.write", result=raw(Approval(args=b"{}"))))) == []
 
 
-def test_a_decision_that_is_recorded_late_is_not_told_twice(view: View) -> None:
+def test_a_decision_that_is_recorded_late_is_not_shown_twice(view: View) -> None:
     """A record that comes when the run has gone on adds nothing."""
     assert lines(view, decided("AwaitTask"), decided("CallTool")) == ["1 … waits for a task"]
     assert lines(view, planned(CallTool("x"), preamble="old"), planned(CallTool("y"), preamble="new")) == ["2 “ new"]
@@ -351,7 +351,7 @@ def test_a_task_has_ended_before_who_waited_for_it_goes_on(view: View) -> None:
     assert lines(view, *last) == []
 
 
-def test_a_spawn_that_failed_is_told(view: View) -> None:
+def test_a_failed_spawn_is_shown(view: View) -> None:
     """A task that could not be spawned leaves a line."""
     refused = record(Done(at=NOW, position="2", name="task.spawn", result=raw({"error": "too deep"})))
     assert lines(view, decided("SpawnTask"), refused) == ["1 ✗ no task: too deep"]
@@ -363,7 +363,7 @@ def test_a_task_that_begins_before_its_spawning_is_recorded_is_announced_once(vi
     assert lines(view, decided("SpawnTask"), spawned("c"), started("c", "q"), handle) == ["1 ◆ t1 background: q"]
 
 
-def test_a_task_that_was_there_already_is_told(view: View) -> None:
+def test_an_existing_task_is_shown(view: View) -> None:
     """The same spawn twice gives the same task, which is said."""
     handle = record(Done(at=NOW, position="2", name="task.spawn", result=raw({"task_id": "c", "kind": "background"})))
     planned_spawn = planned(SpawnTask(spec=SpawnSpec(query="q")))
@@ -531,7 +531,7 @@ def paused(reason: str) -> Event:
     return event(EventType.PAUSE_REQUESTED, told.PauseRequestedPayload("t", reason))
 
 
-def test_a_pause_in_the_middle_of_a_call_is_told_by_its_question(view: View) -> None:
+def test_a_pause_in_the_middle_of_a_call_is_shown_by_its_question(view: View) -> None:
     """It asks what became of a call that was interrupted; nobody has parked the run."""
     lines(view, planned(CallTool("pay")), begun("pay"))
     assert lines(view, paused("await_input")) == []
@@ -552,7 +552,7 @@ def resumed(decision: str) -> Event:
         ("timeout", "1 ✗ not resumed: not answered in time"),
     ],
 )
-def test_a_pause_and_its_end_are_told(decision: str, line: str) -> None:
+def test_a_pause_and_its_end_are_shown(decision: str, line: str) -> None:
     """A run that waits says for what, and how that ended."""
     view = new_view("root", NOW)
     assert lines(view, decided("RequestPause"), paused("external_event")) == ["1 ‖ waits: external_event"]
@@ -561,7 +561,7 @@ def test_a_pause_and_its_end_are_told(decision: str, line: str) -> None:
     assert current_activity(view)[0] == "thinking"
 
 
-def test_a_parked_run_is_told(view: View) -> None:
+def test_a_parked_run_is_shown(view: View) -> None:
     """A run that a control parked is not said to wait for anything."""
     assert lines(view, decided("CallTool"), paused("await_input")) == ["1 ‖ paused"]
 

@@ -46,7 +46,7 @@ async def test_what_runs_out_is_ordered(example: Any) -> None:
         assert (await run.result()).payload == "order 1: 20 tea\norder 2: 20 salt\norder 3: 20 oil\norder 4: 20 sugar"
 
 
-async def test_an_order_that_is_not_placed_is_told(example: Any) -> None:
+async def test_an_order_that_is_not_placed_is_reported(example: Any) -> None:
     """A supplier that refuses, or a rehearsal in which nothing is ordered, is no reason to fail."""
     module, agent = example
 

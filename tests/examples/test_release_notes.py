@@ -185,7 +185,7 @@ async def test_without_a_tag_the_notes_tell_everything(clone: Clone) -> None:
     assert run.asked[0]["text"].startswith("# Changes so far\n\nCommits so far: 4.\n")
 
 
-async def test_a_shallow_clone_is_told_as_far_as_it_goes(
+async def test_a_shallow_clone_is_listed_as_far_as_it_goes(
     clone: Clone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The notes of a clone that is cut short say so."""
@@ -341,7 +341,7 @@ async def test_a_folder_without_history_is_refused_at_once(tmp_path: Path, monke
         open_runtime(AGENT)
 
 
-async def test_a_machine_without_git_is_told_so(clone: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_git_the_agent_says_so(clone: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without git on the path the agent names it."""
     monkeypatch.setenv("PATH", str(clone.path))
     with pytest.raises(AgentNotReadyError, match="git is not installed"):
@@ -406,7 +406,7 @@ async def test_a_read_only_folder_is_named(clone: Clone, monkeypatch: pytest.Mon
     assert run.answer.startswith("Nothing was written: nowhere is missing or read-only")
 
 
-async def test_a_write_that_fails_is_told(clone: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_write_that_fails_is_reported(clone: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of the disk, after the approval, is in the answer with the draft."""
 
     def fail(path: Path, data: bytes) -> int:
@@ -478,7 +478,7 @@ def test_a_commit_finds_its_section(subject: str, section: str, line: str) -> No
     assert EXAMPLE.placed(subject) == (section, line)
 
 
-def test_a_change_is_told_once() -> None:
+def test_a_change_is_listed_once() -> None:
     """Subjects that differ only in case, a full stop or a pull request's number are one line, the newest."""
     subjects = {"c": "Fix it (#9)", "b": "fix it.", "a": "Fix it"}
     text = EXAMPLE.draft.function(reach="so far", commits=subjects, people={}, files={}, areas={}, wish=EXAMPLE.Wish())

@@ -445,7 +445,7 @@ class TestMisses:
             await replay(tape).complete(asking("answer in JSON mode, structured output"))
         assert not is_invalid_json_schema_error(caught.value)
 
-    async def test_recordings_that_nobody_asked_for_can_be_asserted(self, tape: Path) -> None:
+    async def test_unused_recordings_can_be_asserted(self, tape: Path) -> None:
         """By number and by the last message."""
         await recorded(tape, ["1", "2"], [asking("used"), asking("left over")])
         client = replay(tape)
@@ -637,7 +637,7 @@ class TestFiles:
             replay(path)
         assert str(path) in str(caught.value)
 
-    def test_a_file_that_is_not_there_is_told(self, tmp_path: Path) -> None:
+    def test_a_missing_file_is_an_error(self, tmp_path: Path) -> None:
         """As the system says it."""
         with pytest.raises(CassetteInvalidError, match="No such file"):
             replay(tmp_path / "nowhere.json")

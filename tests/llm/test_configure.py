@@ -81,7 +81,7 @@ def test_the_output_mode_has_an_older_spelling(fields: dict[str, str], mode: Out
     assert completed(**fields).output_mode == mode
 
 
-def test_corrections_that_nobody_declared_come_from_the_name() -> None:
+def test_undeclared_corrections_come_from_the_name() -> None:
     """Declared ones win, empty ones included."""
     known = CorrectionsProfile(
         schema_sanitising=SchemaSanitising.OPENAI_STRICT, reasoning_routing=ReasoningRouting.THINKING_MODEL

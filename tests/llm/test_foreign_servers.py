@@ -82,7 +82,7 @@ async def test_a_conversation_with_a_tool(llmock_peer, driver, model, path, othe
 
 
 @pytest.mark.parametrize(("driver", "model", "path", "other"), DRIVERS)
-async def test_faults_are_told_and_not_repeated(llmock_peer, driver, model, path, other):
+async def test_faults_are_raised_and_not_repeated(llmock_peer, driver, model, path, other):
     """Every fault is an error of ours after one request: the library behind the driver repeats nothing."""
     faults = [
         ({"type": "fail", "status": 429, "retry_after": 3}, RateLimitedError),
@@ -117,7 +117,7 @@ async def test_behind_retries_no_fault_is_left(llmock_peer, driver, model, path,
 
 
 @pytest.mark.parametrize(("driver", "model", "path", "other"), DRIVERS)
-async def test_thinking_is_told_apart_from_the_answer(aimock, driver, model, path, other):
+async def test_thinking_is_kept_apart_from_the_answer(aimock, driver, model, path, other):
     """The thinking of aimock's model is streamed as thinking, beside parallel calls."""
     if driver == "pydantic_ai":
         pytest.skip("the bridge leaves it to its library which fields are thinking")

@@ -67,7 +67,7 @@ async def test_it_echoes_the_last_user(messages, answer: str) -> None:
     assert (await ask(*messages)).content == answer
 
 
-async def test_it_says_what_it_is_told() -> None:
+async def test_a_synthetic_answer_replaces_the_echo() -> None:
     """A synthetic answer replaces the echo; an empty one is an answer too."""
     for text in ("hello", ""):
         assert (await ask(says("one"), mock=MockLLM(deps(), MockOptions(synthetic_content=text)))).content == text

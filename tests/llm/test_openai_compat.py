@@ -110,7 +110,7 @@ async def test_an_address_that_is_none_names_the_setting(opened, address):
         opened(address)
 
 
-async def test_nobody_sees_the_key(opened):
+async def test_no_output_shows_the_key(opened):
     """The description of a driver has no key."""
     driver = opened("http://127.0.0.1:1/v1", api_key="topsecret")
     assert "topsecret" not in f"{driver!r}{driver!s}"

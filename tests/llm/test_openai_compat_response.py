@@ -116,7 +116,7 @@ def test_thinking_has_two_names(field):
     assert reading.thinking == [("hm", False), ("m", False), ("", True)]
 
 
-def test_thinking_in_both_fields_is_told_once():
+def test_thinking_in_both_fields_is_reported_once():
     """A server that sends both fields does not double the thinking."""
     assert Reading().take({"reasoning": "hm", "reasoning_content": "hm"}).reasoning == "hm"
 

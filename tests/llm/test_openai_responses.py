@@ -222,7 +222,7 @@ def test_what_a_refusal_and_a_cut_are_called():
     assert read({"type": "response.incomplete", "response": details}).finish_reason == "length"
 
 
-def test_cached_tokens_are_told():
+def test_cached_tokens_are_reported():
     """What was read from a cache is counted among the tokens of the prompt, and reported beside them."""
     usage = {
         "input_tokens": 10,

@@ -137,7 +137,7 @@ async def test_what_a_driver_says_itself_is_passed_on(error: Exception) -> None:
     assert error.__notes__ == ["while the LLM driver 'test' was opened"]
 
 
-async def test_a_missing_key_is_told_when_a_provider_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_key_is_refused_when_a_provider_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is sent: the error names the variable."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(MissingAPIKeyError, match="OPENAI_API_KEY"):

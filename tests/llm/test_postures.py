@@ -70,7 +70,7 @@ async def test_a_reading_that_cannot_be_recorded_does_not_happen() -> None:
         await PostureReader(CFG, bus).read("other")
 
 
-async def test_somebody_must_ask() -> None:
-    """Nobody gets nothing."""
+async def test_an_identity_is_required() -> None:
+    """Without an identity the posture is refused."""
     with pytest.raises(IdentityRequiredError):
         await PostureReader(CFG, None).read()

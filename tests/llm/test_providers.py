@@ -178,7 +178,7 @@ def test_another_address_by_variable() -> None:
 
 
 @each_row("length, window", [("4096", 4096), ("many", 32_768), ("0", 32_768)])
-def test_ollamas_window_is_what_its_server_was_told(length: str, window: int) -> None:
+def test_ollamas_window_is_the_one_its_server_was_started_with(length: str, window: int) -> None:
     """`OLLAMA_CONTEXT_LENGTH` counts when it is a number."""
     cfg = config_for(ModelRef("ollama", "qwen3"), environ={"OLLAMA_CONTEXT_LENGTH": length})
     assert cfg.profiles["qwen3"].context_window_tokens == window

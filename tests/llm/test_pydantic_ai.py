@@ -119,7 +119,7 @@ async def test_its_own_stand_in_answers():
     await driver.close()
 
 
-async def test_a_model_that_nobody_knows():
+async def test_an_unknown_model():
     """A wrong model string is the configuration's mistake, and the error names it."""
     driver = bridge("nowhere:model")
     with bound(Identity("t", "u", "s")), pytest.raises(LLMConfigError, match="no provider 'nowhere'"):

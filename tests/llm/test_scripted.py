@@ -202,7 +202,7 @@ async def test_a_failure_is_raised_as_often_as_the_script_says() -> None:
         await scripted.complete(request)
 
 
-async def test_usage_is_told_and_repeats() -> None:
+async def test_usage_is_reported_and_repeats() -> None:
     """A quarter of the characters, so that demos have something to show."""
     answer = await model(ScriptedTurn(text="x" * 8)).complete(asking(user("y" * 40)))
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens, answer.usage.total_tokens) == (10, 2, 12)
@@ -281,7 +281,7 @@ class TestFiles:
         assert caught.value.path == str(path)
         assert str(path) in str(caught.value)
 
-    def test_a_file_that_cannot_be_read_is_told(self, tmp_path: Path) -> None:
+    def test_a_file_that_cannot_be_read_is_an_error(self, tmp_path: Path) -> None:
         """One that is not there, and one that is no text."""
         with pytest.raises(ScriptInvalidError, match=r"nowhere\.json.*No such file"):
             load_script(tmp_path / "nowhere.json")
@@ -308,7 +308,7 @@ def test_an_identity_without_a_run_will_do() -> None:
         assert asyncio.run(model(ScriptedTurn(text="x")).complete(asking(user("x")))).content == "x"
 
 
-async def test_a_call_takes_what_a_result_told() -> None:
+async def test_a_call_takes_values_from_a_result() -> None:
     """Ids that a run makes are taken from the tool results of the conversation: the latest, or the one counted."""
 
     def events(text: str) -> ChatMessage:

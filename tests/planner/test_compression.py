@@ -185,7 +185,7 @@ async def test_an_empty_summary_is_accepted():
     assert trajectory.summary == TrajectorySummary()
 
 
-async def test_nobody_needs_to_listen():
+async def test_no_listener_is_needed():
     """Without an emitter the summary is made all the same, and failures are still raised."""
     trajectory = history()
     await CompressionRunner(Scripted(), token_estimator=Estimate(11)).maybe_compress(context(), trajectory)

@@ -197,7 +197,7 @@ def test_tests_leave_the_table_alone():
     assert not {"fresh", "taken", "mine"} & set(PLANNERS.names())
 
 
-async def test_a_cancelled_caller_is_told_first():
+async def test_a_cancelled_caller_gets_its_cancellation_first():
     """A cancelled caller learns of that, even when the name is unknown, and no factory runs."""
     built = []
     table = DriverTable("planner", {"mine": lambda config, deps: built.append(1)})

@@ -161,7 +161,7 @@ async def test_an_ordinary_task_goes_on():
     assert raise_if_cancelled() is None
 
 
-async def test_a_cancelled_task_is_told_before_its_next_wait():
+async def test_a_cancelled_task_is_cancelled_before_its_next_wait():
     """A task that was asked to stop learns of it at once."""
     reached = []
 
@@ -206,8 +206,8 @@ def test_a_payload_without_a_time():
     assert events[0].occurred_at is None
 
 
-def test_nobody_listens():
-    """Without an emitter telling is nothing."""
+def test_without_an_emitter_nothing_is_published():
+    """Without an emitter the call does nothing."""
     assert publish(RunContext(quadruple=WHO), EventType.PLANNER_FINISH, BODY) is None
 
 

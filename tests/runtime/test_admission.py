@@ -47,7 +47,7 @@ async def hang() -> None:
 
 
 @each_row("limit", ["max_children", "max_tree", "max_running"])
-async def test_a_spawn_beyond_a_limit_is_refused_and_the_planner_is_told(runtimes: Runtimes, limit: str) -> None:
+async def test_a_spawn_beyond_a_limit_is_refused_and_the_planner_sees_why(runtimes: Runtimes, limit: str) -> None:
     """Which limit it was, and what to do; no run, no task and no open group is left of it."""
     bench = await runtimes(Spawns(4), tools=[hang], **{limit: 3})
     finish = await bench.run("parent")

@@ -96,7 +96,7 @@ async def test_an_approval_where_the_run_is_carried(opened: Callable[[], Any]) -
         assert storage.store.asked == Counter(looks=3, sends=1, settles=1)
 
 
-async def test_an_approval_where_nobody_carries_the_run(opened: Callable[[], Any]) -> None:
+async def test_an_approval_while_no_worker_has_the_run(opened: Callable[[], Any]) -> None:
     """One look at what the token names, and one commit."""
     async with AsyncExitStack() as stack:
         storage = await stack.enter_async_context(await opened())

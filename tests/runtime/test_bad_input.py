@@ -229,7 +229,7 @@ async def test_a_run_that_is_not_there_takes_nothing(runtimes: Runtimes) -> None
             await attempt
 
 
-async def test_somebody_elses_question_cannot_be_answered(runtimes: Runtimes) -> None:
+async def test_the_question_of_another_user_cannot_be_answered(runtimes: Runtimes) -> None:
     """A pause belongs to its owner; others are refused by the coordinator, and it stays open."""
     bench = await runtimes([ASK, GOAL])
     run = await bench.start()

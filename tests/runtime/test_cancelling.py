@@ -90,7 +90,7 @@ def shop() -> Shop:
     return Shop()
 
 
-async def test_a_run_that_waits_hears_of_a_cancel_at_once(runtimes: Runtimes, shop: Shop) -> None:
+async def test_a_waiting_run_receives_a_cancel_at_once(runtimes: Runtimes, shop: Shop) -> None:
     """At a gate, at two, or for a task: the wait ends, the planner is called once more, its questions are settled."""
 
     def child(run: RunContext) -> Any:
@@ -227,7 +227,7 @@ async def test_an_approval_after_a_cancel_is_refused(runtimes: Runtimes, shop: S
     assert bench.controls == [("CANCEL", "received"), ("CANCEL", "applied")]
 
 
-async def test_a_run_that_waits_outside_memory_hears_of_a_cancel(tmp_path: Path, shop: Shop) -> None:
+async def test_a_parked_run_receives_a_cancel(tmp_path: Path, shop: Shop) -> None:
     """Sent from another process: it is taken up, its wait ends, and its planner is called once more."""
     storage = f"sqlite:{tmp_path / 'runs.db'}"
     options = RuntimeOptions(linger=timedelta(milliseconds=1))

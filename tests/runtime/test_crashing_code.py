@@ -109,7 +109,7 @@ async def test_a_planner_that_crashes_fails_its_run(tmp_path: Any) -> None:
                 assert (await run.status()).phase is RunPhase.FAILED, f"{type(error).__name__}, {storage}"
 
 
-async def test_a_run_whose_task_somebody_cancels_is_carried_on() -> None:
+async def test_a_run_whose_asyncio_task_is_cancelled_is_resumed() -> None:
     """Only its host may stop it: the task of a run that was cancelled from elsewhere is replaced by another."""
     tasks: list[asyncio.Task[Any]] = []
     clock = FakeClock()

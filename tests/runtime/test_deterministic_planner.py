@@ -233,7 +233,7 @@ async def test_a_step_that_fails_fails_the_run():
     assert isinstance(caught.value.__cause__.__cause__, DeterministicStepError)
 
 
-async def test_nobody_claims():
+async def test_a_tree_without_an_answer_ends_the_run():
     """A tree without an answer ends its run as `no_path`, and the task as failed for that reason."""
     tree = DeterministicPlanner([FinishStep("goal", when=lambda run: False)])
     async with Runtime(planner=tree) as rt:

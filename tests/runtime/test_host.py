@@ -95,7 +95,7 @@ class BrokenArtifacts(MemoryArtifactStore):
         return await super().get_ref(scope, id)
 
 
-async def test_a_run_tells_its_story(runtimes: Runtimes) -> None:
+async def test_a_run_publishes_its_steps(runtimes: Runtimes) -> None:
     """From the task's birth to its end, in order; the handle, the task and the bus agree."""
     bench = await runtimes([ADD, GOAL], tools=[add])
     run = await bench.start("sum", priority=7)

@@ -374,7 +374,7 @@ async def test_the_question_outlives_processes_and_is_put_anew_after_another_cra
     assert len(bank.calls) == 2
 
 
-async def test_a_question_that_nobody_answers_ends_at_its_deadline(process: Process) -> None:
+async def test_an_unanswered_question_ends_at_its_deadline(process: Process) -> None:
     """After the time that a call may wait the outcome is unknown, and nothing waits any more."""
     bank = Bank()
     pay = bank.tool(OnUnknown.PAUSE)

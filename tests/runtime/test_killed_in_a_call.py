@@ -96,7 +96,7 @@ def opened() -> Callable[..., Runtime]:
 
 
 @pytest.mark.parametrize("on_unknown", [OnUnknown.REPORT, OnUnknown.RETRY])
-async def test_the_approval_of_a_call_in_which_its_process_was_killed_is_told_once(
+async def test_the_approval_of_a_call_in_which_its_process_was_killed_is_published_once(
     tmp_path: Path, opened: Callable[..., Runtime], began: asyncio.Event, on_unknown: OnUnknown
 ) -> None:
     """The next process tells of no further control, and nobody is asked again."""

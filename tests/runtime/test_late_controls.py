@@ -162,7 +162,7 @@ class Dies(Around):
         return done
 
 
-async def test_a_control_whose_process_died_before_its_outcome_was_kept_is_told_once(storage: Storage) -> None:
+async def test_a_control_whose_worker_died_before_its_outcome_was_kept_is_published_once(storage: Storage) -> None:
     """The next process applies the batch again: what took effect did not fail, and was received once."""
     store: Any = Dies(storage.store)
     dying = Storage(state=storage.state, store=store)

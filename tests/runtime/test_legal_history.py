@@ -465,7 +465,7 @@ def test_every_run_is_legal(part: int) -> None:
 
 
 @each_row("seed", range(3))
-def test_stories_are_told_alike(seed: int) -> None:
+def test_stories_are_repeated_exactly(seed: int) -> None:
     """A seed is enough to tell a story again."""
     with quiet():
         assert asyncio.run(told_all(seed, 20)) == asyncio.run(told_all(seed, 20))

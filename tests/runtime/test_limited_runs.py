@@ -145,7 +145,7 @@ async def test_cost_is_counted_and_ends_the_run() -> None:
     assert (exceeded.total_cost, exceeded.ceiling, exceeded.tier) == (1.0, 1.0, "run")  # type: ignore[union-attr]
 
 
-async def test_the_model_is_told_near_the_limit_and_only_there() -> None:
+async def test_the_prompt_names_the_limit_near_it_and_only_there() -> None:
     """The prompt of the last fifth says what is left; those before say nothing."""
     model = Paid()
     async with opened(model=model) as rt:

@@ -201,7 +201,7 @@ async def test_a_run_loop_keeps_the_very_value() -> None:
     await tasks.aclose()
 
 
-async def test_the_hook_of_an_embedder_hears_of_every_decision_that_is_done() -> None:
+async def test_the_hook_of_an_embedder_is_called_for_every_executed_decision() -> None:
     """Not of one that failed, also where only some of its branches did."""
     executor, _, tasks = over_catalog()
     heard: list[int] = []

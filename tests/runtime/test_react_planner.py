@@ -164,7 +164,7 @@ async def test_a_sub_task():
     assert "I was here." in answers(last)[-1]
 
 
-async def test_a_sub_task_that_nobody_awaits():
+async def test_a_sub_task_that_is_not_awaited():
     """The result of a background task is pushed into the next prompt after it has ended."""
     has_ended = asyncio.Event()
 

@@ -114,7 +114,7 @@ async def test_a_run_whose_reasoning_was_redacted_is_replayed_exactly() -> None:
     assert replayed.is_same, replayed.summary()
 
 
-async def test_a_planner_error_is_told_without_the_secret() -> None:
+async def test_a_planner_error_is_reported_without_the_secret() -> None:
     """The event of a failed step quotes the error without it."""
     bus = MemoryEventBus()
     told = EventRecorder(bus)

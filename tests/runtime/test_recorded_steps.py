@@ -70,7 +70,7 @@ async def storage() -> AsyncIterator[Storage]:
         yield opened
 
 
-async def test_a_decision_that_is_on_record_is_told(storage: Storage) -> None:
+async def test_a_decision_that_is_on_record_is_published(storage: Storage) -> None:
     """Its process died before the event was written: the next one, which takes it off the record, tells it."""
     began = asyncio.Event()
 
@@ -153,7 +153,7 @@ async def size_and_prompts(storage: str, workers: int) -> tuple[int, list[tuple[
     return size, [prompt.messages for prompt in prompts_of(exchanges)], model
 
 
-async def test_what_a_model_was_sent_is_read_back_whoever_carried_the_run(tmp_path: Path) -> None:
+async def test_the_prompts_of_a_model_are_read_back_whichever_worker_had_the_run(tmp_path: Path) -> None:
     """Each prompt, whole, of a run whose worker changed in the middle; and its record is no longer for that."""
     alone, prompts, model = await size_and_prompts(f"sqlite:{tmp_path / 'one.db'}", 1)
     assert prompts == model.sent

@@ -60,7 +60,7 @@ async def begun(runtimes: Runtimes, *lines: Any, **parts: Any) -> tuple[Any, Any
     return bench, run, planner
 
 
-async def test_what_it_is_told_the_planner_sees(runtimes: Runtimes) -> None:
+async def test_the_planner_sees_the_messages(runtimes: Runtimes) -> None:
     """Messages, context and a new goal wait for the next step; the answer to the pause is there with them."""
     bench, run, planner = await begun(runtimes, GOAL)
     assert await run.message("hello")
@@ -327,7 +327,7 @@ async def test_leaving_the_stream_frees_its_place(runtimes: Runtimes) -> None:
         await stream.aclose()
 
 
-async def test_events_of_a_run_nobody_remembers_come_to_an_end(runtimes: Runtimes) -> None:
+async def test_events_of_a_forgotten_run_come_to_an_end(runtimes: Runtimes) -> None:
     """A reader who comes when the bus has forgotten it all is told so, and does not wait for ever."""
     bench = await runtimes([GOAL], bus=MemoryEventBus(config=BusConfig(replay_buffer_size=4)))
     run = await bench.start()

@@ -200,7 +200,7 @@ class Forgetful(MemoryEventBus):
         return event if event.type == EventType.TASK_COMPLETED else await super().publish(event)
 
 
-async def test_the_stream_ends_though_nobody_says_that_the_run_has(open_runtime: Open) -> None:
+async def test_the_stream_ends_without_an_event_of_the_runs_end(open_runtime: Open) -> None:
     """A reader who was there before the end, and one who comes after it, come to the end of their stream."""
     runtime = await open_runtime(Forgetful())
     run = await runtime.start("3", who=ME)

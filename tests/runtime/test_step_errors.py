@@ -116,7 +116,7 @@ async def test_a_parallel_call_keeps_what_its_branches_gave(runtimes: Runtimes) 
     assert aborted.observation == {"error": aborted.error}
 
 
-async def test_an_executor_of_ones_own_that_fails_is_told_alike() -> None:
+async def test_a_custom_executor_that_fails_is_reported_alike() -> None:
     """Under a loop without a runtime what its executor raises is the step's error."""
     planner = RecordingPlanner(ScriptedPlanner([CallTool("breaks"), CallTool("note"), GOAL]))
     base = RunContext(quadruple=Quadruple("t", "u", "s", "r"), goal="g")

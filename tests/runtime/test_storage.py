@@ -121,7 +121,7 @@ async def test_an_approval_waits_through_a_restart(storage: Storage) -> None:
     assert till.paid == [7]
 
 
-async def test_a_control_that_was_sent_while_nobody_carried_the_run_is_applied(storage: Storage) -> None:
+async def test_a_control_that_was_sent_while_no_worker_had_the_run_is_applied(storage: Storage) -> None:
     """It is kept by the storage until the run is carried again."""
     script = ScriptedPlanner(
         [

@@ -184,7 +184,7 @@ async def test_the_same_id_of_another_owner_is_another_session(registry: Session
         assert (session.identity, session.context, session.closed) == (who, {"number": number}, number == 1)
 
 
-async def test_events_and_runs_of_a_session_open_it_for_nobody(
+async def test_events_and_runs_of_a_session_do_not_open_it(
     registry: SessionRegistry, store: SlowStore, told: EventRecorder
 ) -> None:
     """It is neither listed nor shown nor swept before somebody opens it, and that is told."""
@@ -314,7 +314,7 @@ async def test_lists_narrow_by_time_and_state(registry: SessionRegistry, clock: 
     assert ids(await registry.list(SessionFilter(include_closed=True), who=ME)) == {"s0", "s1", "s2", "s3"}
 
 
-async def test_looking_at_others_needs_a_scope_and_is_told(
+async def test_looking_at_others_needs_a_scope_and_is_audited(
     registry: SessionRegistry, starting: Starting, told: EventRecorder
 ) -> None:
     """An admin sees whole tenants, after a restart too; a blank name is nobody's."""
@@ -590,7 +590,7 @@ async def test_a_closed_registry_says_so(registry: SessionRegistry) -> None:
         registry.start()
 
 
-async def test_many_callers_of_one_process_are_never_told_to_come_back(
+async def test_many_callers_of_one_process_never_get_a_conflict(
     registry: SessionRegistry, clock: FakeClock, told: EventRecorder
 ) -> None:
     """Fifty runs that begin in one session at once see it once, and fifty that touch it take turns."""

@@ -111,7 +111,7 @@ def test_a_timer_that_was_called_off_never_rings(loops: Any) -> None:
     assert loop.time() == 1
 
 
-def test_when_everybody_waits_it_says_for_what(loops: Any) -> None:
+def test_when_all_tasks_wait_it_says_for_what(loops: Any) -> None:
     """By task, down to the function that waits."""
 
     async def for_nobody() -> None:
@@ -179,7 +179,7 @@ def test_the_network_is_not_there(loops: Any) -> None:
         loops().run_until_complete(main())
 
 
-def test_what_nobody_handles_ends_the_simulation(loops: Any) -> None:
+def test_an_unhandled_error_ends_the_simulation(loops: Any) -> None:
     """A callback that raises, with what it raised as the cause."""
     loop = loops()
 

@@ -23,7 +23,7 @@ class FrozenInABeginning(Scenario):
         await super()._begin(asked, process, runtime)
 
 
-def test_a_run_that_is_begun_when_nobody_waits_for_it_any_more_is_carried_to_its_end() -> None:
+def test_a_run_without_a_waiting_caller_is_executed_to_its_end() -> None:
     """Somebody asked another process meanwhile; the story is over when the run of the frozen one is, too."""
     outcome = play(1, faults=Faults(), traits=Traits(processes=2), scenario=FrozenInABeginning)
     assert "did not begin a run: TimeoutError" in outcome.trace

@@ -344,7 +344,7 @@ def test_drawn_faults_are_of_all_kinds() -> None:
 
 
 @pytest.mark.parametrize("seed", [3, 17])
-def test_a_seed_tells_one_story(seed: int) -> None:
+def test_a_seed_gives_one_story(seed: int) -> None:
     """Twice in one process it is the same, turn by turn."""
     first, second = play(seed), play(seed)
     assert first.notes == second.notes
@@ -352,7 +352,7 @@ def test_a_seed_tells_one_story(seed: int) -> None:
     assert play(seed + 1).digest != first.digest
 
 
-def test_a_seed_tells_one_story_in_every_process() -> None:
+def test_a_seed_gives_one_story_in_every_process() -> None:
     """Whatever their strings hash to, and wherever their objects lie."""
 
     def digest(hash_seed: str) -> str:
@@ -364,7 +364,7 @@ def test_a_seed_tells_one_story_in_every_process() -> None:
     assert digest("1") == digest("2")
 
 
-def test_one_story_can_be_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_story_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """The command prints what happened, what struck, and the digest."""
     from tests.programs.simulation.__main__ import main
 

@@ -93,7 +93,7 @@ def test_a_tool_that_does_not_use_its_key_is_found() -> None:
     assert again.value.outcome is not None
 
 
-def test_people_say_yes_unless_told_otherwise() -> None:
+def test_people_say_yes_by_default() -> None:
     """Calls that wait for approval are allowed, questions answered."""
     gated = partial(buyer, approvals={"order": AlwaysDeny()})
     crash_test(gated, "Buy a pen", outside=Shop, judge=once, seeds=range(5), faults=CRASHES)

@@ -157,7 +157,7 @@ async def test_the_oldest_entries_can_be_dropped(store: CountingStore) -> None:
     assert await directory.entries() == [("newer",)]
 
 
-async def test_a_damaged_beginning_is_told_and_can_be_cleared() -> None:
+async def test_a_damaged_beginning_is_an_error_and_can_be_cleared() -> None:
     """A number beyond all chunks hides no entries in silence, and clearing the list ends."""
     for low in (10**15, -1):
         store = CountingStore()

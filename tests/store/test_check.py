@@ -162,7 +162,7 @@ async def test_what_does_not_agree_is_found(broken: Break, kind: str) -> None:
     assert kind in {one.kind for one in found}, found
 
 
-async def test_events_that_are_gone_from_the_beginning_are_told() -> None:
+async def test_events_that_are_gone_from_the_beginning_are_found() -> None:
     """No event is ever deleted, so the first places of a session are as good as any, and so is the lack of all."""
     shown = await read(await lived_in())
     (first,) = check(replace(shown, events=shown.events[2:]))

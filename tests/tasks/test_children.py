@@ -87,7 +87,7 @@ async def test_many_parents_are_read_some_at_a_time() -> None:
     await children.aclose()
 
 
-async def test_a_read_that_fails_is_told_to_all_who_asked() -> None:
+async def test_a_read_that_fails_is_raised_to_all_callers() -> None:
     """And the next one is a new one."""
     store = await family()
     children = Children(store)

@@ -283,7 +283,7 @@ class Interleavings(RuleBasedStateMachine):
             assert self.rows()[task_id].status == path[-1]
 
     @invariant()
-    def spawns_are_told_once_each(self) -> None:
+    def each_spawn_is_published_once(self) -> None:
         """Exactly the tasks that are kept were told, in that order; one for each key."""
         assert self.spawned == list(self.rows())
         keyed = [row.key for row in self.rows().values() if row.key]
@@ -324,7 +324,7 @@ class Interleavings(RuleBasedStateMachine):
             self.run(self.registry.settle_group(group_id, who=SESSION))
         self.turn()
         self.tasks_follow_the_table()
-        self.spawns_are_told_once_each()
+        self.each_spawn_is_published_once()
         self.groups_end_once()
 
     def check_rest(self) -> None:

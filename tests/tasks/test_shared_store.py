@@ -69,7 +69,7 @@ async def grown(tasks: InProcessTaskRegistry, session: Identity = SESSION, **gro
     return made.id, task_id
 
 
-async def test_who_waits_for_the_turn_hears_of_a_group_that_ends_elsewhere(starting: Starting) -> None:
+async def test_a_waiting_turn_gets_the_end_of_a_group_in_another_process(starting: Starting) -> None:
     """Of the next one that holds a turn, and of no other."""
     here, there = starting(), starting()
     group_id, task_id = await grown(there, retain_turn=True)
@@ -116,7 +116,7 @@ async def test_however_many_groups_there_are_the_one_that_is_awaited_is_found(st
     assert not waiter.is_closed
 
 
-async def test_of_what_ends_elsewhere_no_listener_hears(starting: Starting) -> None:
+async def test_no_listener_gets_an_end_of_another_process(starting: Starting) -> None:
     """A host acts on the ends of its own process; the others have theirs."""
     here, there = starting(), starting()
     _, task_id = await grown(there)
@@ -130,7 +130,7 @@ async def test_of_what_ends_elsewhere_no_listener_hears(starting: Starting) -> N
     assert heard == [task_id]
 
 
-async def test_a_store_that_is_away_for_a_while_strands_nobody(
+async def test_a_store_that_is_away_for_a_while_strands_no_run(
     starting: Starting, store: RemoteStore, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whether a task has ended is asked again; with nobody left nothing is armed."""
@@ -223,7 +223,7 @@ async def test_a_group_whose_process_died_is_ended_by_another(starting: Starting
     assert len(store.commits) == 1
 
 
-async def test_a_bus_apart_from_the_store_is_told_afterwards(starting: Starting) -> None:
+async def test_a_bus_apart_from_the_store_gets_the_events_afterwards(starting: Starting) -> None:
     """What it refuses has happened all the same: the verb fails, and the task is where it went."""
     bus = FaultyBus(MemoryEventBus())
     registry = starting(bus=bus)

@@ -21,7 +21,7 @@ async def test_the_first_end_counts() -> None:
         assert (watch.peek(), await watch.wait(), watch.is_closed) == (wanted, wanted, True)
 
 
-async def test_giving_up_is_told_once() -> None:
+async def test_giving_up_is_reported_once() -> None:
     """The keeper hears of a watch that is given up, once, and never of one that has ended."""
     heard: list[Watch[int]] = []
     given_up: Watch[int] = Watch(heard.append)

@@ -152,7 +152,7 @@ def test_time_never_goes_back() -> None:
     assert clock.monotonic() == 11.0
 
 
-def test_it_tells_what_is_still_armed() -> None:
+def test_it_lists_what_is_still_armed() -> None:
     """A test can see how many timers are left."""
     clock = FakeClock()
     assert clock.armed == 0

@@ -101,7 +101,7 @@ async def test_refusals(server, client, failure):
     assert server.connections == 1
 
 
-async def test_another_path_is_nobody_s(server, client):
+async def test_another_path_is_not_found(server, client):
     """A protocol that no dialect speaks is not found."""
     assert (await client.post("/embeddings", json={})).status_code == 404
 
@@ -142,7 +142,7 @@ async def test_until_gives_up(server, monkeypatch):
         await server.until(lambda server: False, "a miracle")
 
 
-async def test_closing_hangs_up_on_everybody(client, server):
+async def test_closing_hangs_up_on_all_clients(client, server):
     """A closed server leaves no task and no connection; closing it twice is fine."""
     server.script("ok")
     await ask(client)

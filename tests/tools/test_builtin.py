@@ -69,7 +69,7 @@ async def invoked(descriptor: ToolDescriptor, args: object, call: CallContext) -
     return (await Invoker().invoke(descriptor, codec.encode(args), call)).value
 
 
-async def test_the_clock_tells_the_calls_time_twice(call: CallContext) -> None:
+async def test_the_clock_is_read_twice_for_a_call(call: CallContext) -> None:
     """RFC 3339 in UTC and milliseconds since the epoch are the same moment."""
     assert await invoked(clock_now(), {}, call) == {
         "rfc3339": "2026-03-04T05:06:07.890Z",
@@ -257,7 +257,7 @@ async def test_reading_on_gives_the_whole_text_and_cuts_no_character(
     assert piece["size_bytes"] == len(text.encode())
 
 
-async def test_an_offset_inside_a_character_is_told_as_it_was_taken(
+async def test_an_offset_inside_a_character_is_reported_as_it_was_taken(
     store: MemoryArtifactStore, call: CallContext
 ) -> None:
     """The piece begins with the whole character and says where that is."""
@@ -311,9 +311,7 @@ async def test_a_blank_reference_is_a_soft_error(store: MemoryArtifactStore, cal
     "who",
     [Quadruple("t2", "u", "s", "r-1"), Quadruple("t", "u2", "s", "r-1"), Quadruple("t", "u", "s2", "r-1")],
 )
-async def test_what_others_have_looks_like_what_nobody_has(
-    store: MemoryArtifactStore, call: CallContext, who: Quadruple
-) -> None:
+async def test_what_others_have_is_not_found(store: MemoryArtifactStore, call: CallContext, who: Quadruple) -> None:
     """Another tenant's, user's or session's artifact and one that never was get the same answer."""
     ref = await store.put_text(SESSION, "mine")
     foreign = await fetched(store, replace(call, who=who), ref.id)

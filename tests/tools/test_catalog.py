@@ -145,7 +145,7 @@ class TestList:
         assert names(catalog.list(CatalogFilter(loading_modes=(Loading.ALWAYS, Loading.DEFERRED)))) == ["a", "d"]
 
     @pytest.mark.parametrize(("granted", "listed"), [({"a"}, ["free"]), ({"a", "b", "c"}, ["free", "guarded"])])
-    def test_a_tool_shows_to_whoever_holds_all_its_scopes(self, granted: set[str], listed: list[str]) -> None:
+    def test_a_tool_is_visible_to_callers_with_all_its_scopes(self, granted: set[str], listed: list[str]) -> None:
         """Every scope of a tool must be granted."""
         catalog = filled(described("guarded", auth_scopes=("a", "b")), described("free"))
         assert names(catalog.list(CatalogFilter(granted_scopes=frozenset(granted)))) == listed
@@ -258,7 +258,7 @@ class TestSearch:
         assert names(await catalog.search("a")) == ["alpha", "beta"]
         assert index.syncs == 2
 
-    async def test_an_index_that_fails_finds_nothing_and_is_heard_of(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_an_index_that_fails_finds_nothing_and_is_logged(self, caplog: pytest.LogCaptureFixture) -> None:
         """A broken index costs results, not the caller; a warning says why."""
         index = Index()
         index.failure = OSError("disk")

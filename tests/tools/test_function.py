@@ -290,7 +290,7 @@ class TestRefusal:
         with pytest.raises(UnsupportedTypeError, match="a, b"):
             tool(f)
 
-    def test_a_union_that_cannot_be_told_apart_is_refused(self) -> None:
+    def test_an_ambiguous_union_is_refused(self) -> None:
         """Two records without tags look the same to a decoder."""
 
         async def f(x: Point | dict[str, int]) -> None: ...

@@ -289,8 +289,8 @@ class TestRunWithPolicy:
         assert isinstance(error.__cause__, Halt)
         assert "Halt: enough" in str(error)
 
-    async def test_an_observer_that_fails_is_heard(self) -> None:
-        """What the observer raises is the caller's business."""
+    async def test_an_error_of_an_observer_is_raised(self) -> None:
+        """What the observer raises reaches the caller."""
 
         def broken(index: int, error: Exception | None) -> None:
             raise LookupError("observer")
@@ -414,7 +414,7 @@ class TestInvoker:
             await Invoker().invoke(described, b'{"n":1}', CALL)
         assert attempts.count == 1
 
-    async def test_a_call_without_identity_works_and_is_not_told(self) -> None:
+    async def test_a_call_without_identity_works_and_publishes_nothing(self) -> None:
         """Without a complete identity there is nobody to tell."""
         told: list[Event] = []
         call = CallContext(Quadruple("t", "u", "", "r"), emit=told.append)
@@ -439,7 +439,7 @@ class TestEvents:
         await asyncio.gather(call, return_exceptions=True)
         return told
 
-    async def test_a_success_is_told_with_its_true_attempts(self) -> None:
+    async def test_a_success_is_published_with_its_true_attempts(self) -> None:
         """Invoked, then completed, with the run's quadruple, the transport and the time it took."""
         descriptor, _ = failing(
             RuntimeError(), policy=ToolPolicy(backoff_base_ms=1000, backoff_mult=1), transport=Transport.MCP
@@ -454,7 +454,7 @@ class TestEvents:
         assert (done.identity, done.tool_name, done.transport) == (WHO, "flaky", "mcp")
         assert (done.attempts, done.duration_ms) == (2, 1000)
 
-    async def test_a_permanent_failure_is_told_with_its_class(self) -> None:
+    async def test_a_permanent_failure_is_published_with_its_class(self) -> None:
         """A failure that is neither exhaustion nor bad arguments is `tool.failed`."""
         for error, policy, expected in (
             (RuntimeError("status 503"), ToolPolicy(retry_on=()), "5xx"),
@@ -467,14 +467,14 @@ class TestEvents:
             assert (payload.attempts, payload.error_class) == (1, expected)
             assert payload.error_message == (str(error) or type(error).__name__)
 
-    async def test_a_timeout_is_told_as_a_timeout(self) -> None:
+    async def test_a_timeout_is_published_as_a_timeout(self) -> None:
         """The class in the event is the one that decided."""
         descriptor = ToolDescriptor(Tool("slow", policy=ToolPolicy(timeout_ms=50, retry_on=())), hang)
         _, failed = await self.told(descriptor)
         payload: Any = failed.payload
         assert (failed.type, payload.attempts, payload.error_class) == (EventType.TOOL_FAILED, 1, "timeout")
 
-    async def test_exhaustion_is_told_with_the_last_error(self) -> None:
+    async def test_exhaustion_is_published_with_the_last_error(self) -> None:
         """Attempts and class are those of the series, the text is the last error's."""
         errors = [RuntimeError("status 500"), RuntimeError("timeout")]
         _, exhausted = await self.told(failing(*errors, policy=ToolPolicy(max_retries=1))[0])
@@ -489,7 +489,7 @@ class TestEvents:
         payload: Any = failed.payload
         assert (failed.type, payload.attempts, attempts.count) == (EventType.TOOL_FAILED, 1, 1)
 
-    async def test_bad_arguments_and_bad_results_are_told_as_such(self) -> None:
+    async def test_bad_arguments_and_bad_results_are_published_as_such(self) -> None:
         """Both sides of validation share one event."""
 
         @tool
@@ -506,7 +506,7 @@ class TestEvents:
             assert text in payload.validation_error
 
     @pytest.mark.parametrize(("body", "attempts"), [(hang, 1), (Attempts(*[RuntimeError()] * 9), 2)])
-    async def test_a_cancelled_call_is_told_with_the_attempts_that_began(self, body: Any, attempts: int) -> None:
+    async def test_a_cancelled_call_is_published_with_its_begun_attempts(self, body: Any, attempts: int) -> None:
         """Every call that was invoked gets its one outcome, a cancelled one too."""
         _, failed = await self.told(ToolDescriptor(Tool("x", side_effects=SideEffect.READ), body), cancel=True)
         payload: Any = failed.payload
@@ -555,7 +555,7 @@ class TestEvents:
             "tool.completed of a tool could not be published",
         ]
 
-    async def test_the_bus_is_told_when_the_call_has_no_ear_of_its_own(self) -> None:
+    async def test_the_bus_gets_the_events_when_the_call_has_no_emitter(self) -> None:
         """Events reach the Invoker's bus in order; a call's own `emit` takes its place, so nothing is told twice."""
         bus = MemoryEventBus()
         told: list[Event] = []

@@ -137,7 +137,7 @@ async def three_hundred_runs_wait(bench: HostBench) -> None:
         expect_equal(await bench.payload(run_id), ["resume", {"for": run_id}], f"what {run_id} was told")
 
 
-async def an_approval_sent_while_nothing_is_up_is_heard(bench: HostBench) -> None:
+async def an_approval_sent_while_no_worker_is_up_is_applied(bench: HostBench) -> None:
     """The run is parked, its process is killed, a control is sent, and only then somebody serves."""
     pause = await bench.pause("r")
     await bench.start("r", held, goal=pause.token)
@@ -172,7 +172,7 @@ async def code_that_changed_under_a_parked_run_blocks_it(bench: HostBench) -> No
     expect_equal(bench.world.done("r"), [1], "what was done")
 
 
-async def a_parent_killed_while_it_awaits_hears_of_its_child(bench: HostBench) -> None:
+async def a_parent_killed_while_it_awaits_gets_the_end_of_its_child(bench: HostBench) -> None:
     """The child ends in another process than the one in which its parent began to wait."""
 
     async def program(io: Durable, asked: RunRequest) -> Finish:
@@ -221,8 +221,8 @@ SCENARIOS = (
     fifty_runs_of_twenty_steps_are_taken_once,
     a_run_killed_at_any_change_of_its_storage_comes_to_the_same_end,
     three_hundred_runs_wait,
-    an_approval_sent_while_nothing_is_up_is_heard,
+    an_approval_sent_while_no_worker_is_up_is_applied,
     code_that_changed_under_a_parked_run_blocks_it,
-    a_parent_killed_while_it_awaits_hears_of_its_child,
+    a_parent_killed_while_it_awaits_gets_the_end_of_its_child,
     payloads_up_to_the_limit_come_back_whole,
 )

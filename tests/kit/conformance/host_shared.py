@@ -33,7 +33,7 @@ async def listens(io: Durable, _: RunRequest) -> Finish:
     return goal([(one.payload or {}).get("message", str(one.type)) for one in (await io.drain()).controls])
 
 
-async def controls_from_another_process_are_heard(bench: HostBench) -> None:
+async def controls_from_another_process_are_applied(bench: HostBench) -> None:
     """Whoever has the storage may send; the run hears each once and in order, and others learn how it ended."""
     await bench.start("r", listens)
     await bench.reached("r")
@@ -143,7 +143,7 @@ async def when_one_of_two_workers_dies_the_other_carries_on(bench: HostBench) ->
 
 
 SCENARIOS = (
-    controls_from_another_process_are_heard,
+    controls_from_another_process_are_applied,
     a_hard_cancel_from_another_process_cuts_the_step_in_flight,
     another_process_wakes_a_parked_run,
     two_workers_carry_each_run_once,

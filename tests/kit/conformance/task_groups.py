@@ -52,7 +52,7 @@ RUNNING, COMPLETE, FAILED, CANCELLED = (
 )
 
 
-async def a_new_group_is_open_and_told(bench: Bench) -> None:
+async def a_new_group_is_open_and_published(bench: Bench) -> None:
     """A new group is open, empty, described without secrets, and told with the session as envelope."""
     group = await bench.group(owner_task_id="owner", retain_turn=True, fail_fast=True, description="Bearer abc")
     expect_equal((group.status, group.members), (GroupStatus.OPEN, ()), "status and members")
@@ -105,7 +105,7 @@ async def foreign_groups_are_not_found(bench: Bench) -> None:
     expect_equal(bench.events.types, [], "events")
 
 
-async def sealing_is_told_and_final(bench: Bench) -> None:
+async def sealing_is_published_and_final(bench: Bench) -> None:
     """Sealing tells the members and the time; a sealed group takes no more members and cannot be sealed again."""
     group, ids = await bench.group_of(2)
     sealed = await bench.registry.seal_group(group.id, who=ME)
@@ -305,7 +305,7 @@ async def watches_can_be_given_up(bench: Bench) -> None:
     expect(kept.peek() is not None, "a watch keeps its value")
 
 
-async def waiting_for_a_group_wakes_everybody(bench: Bench) -> None:
+async def a_group_wakes_all_who_wait_for_it(bench: Bench) -> None:
     """All who wait on one watch are woken by the end; one that is cancelled meanwhile takes nothing from the others."""
     group, [only] = await bench.group_of(1)
     watch = await bench.registry.watch_group(SESSION, group.id)
@@ -334,7 +334,7 @@ async def retained_turns_wake_all_waiters(bench: Bench) -> None:
     expect_equal([waiter.peek() for waiter in (given_up, *theirs)], [None] * 4, "other waiters")
 
 
-async def a_group_that_cannot_be_told_does_not_change(bench: Bench) -> None:
+async def a_group_whose_event_is_refused_does_not_change(bench: Bench) -> None:
     """When the first event of a group's change cannot be published, nothing has changed and all can be repeated."""
     group, [live] = await bench.group_of(1)
     watch = await bench.registry.watch_group(SESSION, group.id)
@@ -355,7 +355,7 @@ async def a_group_that_cannot_be_told_does_not_change(bench: Bench) -> None:
     expect_equal(watch.peek(), None, "the watch")
 
 
-async def a_groups_end_that_cannot_be_told_is_told_later(bench: Bench) -> None:
+async def a_groups_end_whose_event_is_refused_is_published_later(bench: Bench) -> None:
     """The last member has ended all the same; whoever watches or settles the group next ends it, once."""
     for is_fail_fast in (False, True):
         bench.events.clear()
@@ -480,12 +480,12 @@ def _wire(event: Event) -> dict[str, dict[str, object]]:
 
 
 SCENARIOS: tuple[Scenario, ...] = (
-    a_new_group_is_open_and_told,
+    a_new_group_is_open_and_published,
     a_known_group_is_returned_as_it_is,
     only_the_session_itself_asks_for_its_groups,
     an_id_of_another_session_is_not_found,
     foreign_groups_are_not_found,
-    sealing_is_told_and_final,
+    sealing_is_published_and_final,
     the_last_member_ends_a_sealed_group,
     the_completion_travels_with_the_event,
     sealing_ends_a_group_whose_members_have_ended,
@@ -499,10 +499,10 @@ SCENARIOS: tuple[Scenario, ...] = (
     without_propagation_members_go_on,
     actions_on_groups,
     watches_can_be_given_up,
-    waiting_for_a_group_wakes_everybody,
+    a_group_wakes_all_who_wait_for_it,
     retained_turns_wake_all_waiters,
-    a_group_that_cannot_be_told_does_not_change,
-    a_groups_end_that_cannot_be_told_is_told_later,
+    a_group_whose_event_is_refused_does_not_change,
+    a_groups_end_whose_event_is_refused_is_published_later,
     a_failure_that_was_not_followed_up_still_ends_its_group,
     a_cancel_that_breaks_off_is_finished_later,
     patches_are_decided_once,

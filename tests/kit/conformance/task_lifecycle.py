@@ -89,7 +89,7 @@ async def steps_that_are_not_in_the_table_are_refused(bench: Bench) -> None:
         expect_equal(cancelled, "cancel" in possible, f"cancel from {status}")
 
 
-async def a_failure_tells_its_code(bench: Bench) -> None:
+async def a_failure_has_its_code(bench: Bench) -> None:
     """task.failed carries the code."""
     task_id = await bench.running()
     await bench.fail(task_id, "no_path")
@@ -154,7 +154,7 @@ async def cancelling_takes_the_tree_along(bench: Bench) -> None:
     expect_equal(bench.count(EventType.TASK_CANCELLED), 4, "task.cancelled events")
 
 
-async def a_cascade_is_told_before_the_groups_it_ends(bench: Bench) -> None:
+async def a_cascade_is_published_before_the_groups_it_ends(bench: Bench) -> None:
     """When the cancelled task was its group's last, its descendants' events still come before the group's."""
     group = await bench.group()
     root = await bench.running(group_id=group.id)
@@ -194,7 +194,7 @@ async def a_child_in_another_session_is_not_reached(bench: Bench) -> None:
         expect_equal((await bench.registry.get(stray, who=other)).status, TaskStatus.PENDING, "a stray child")
 
 
-async def priorities_change_and_are_told(bench: Bench) -> None:
+async def priorities_change_and_are_published(bench: Bench) -> None:
     """A new priority is told with the old one, also for an ended task; the same one changes nothing."""
     task_id = await bench.running(priority=1)
     await bench.complete(task_id)
@@ -230,7 +230,7 @@ async def waiting_wakes_by_the_end(bench: Bench) -> None:
     expect_equal((await bench.registry.wait_ended(task_id, who=ME)).status, TaskStatus.COMPLETE, "a late wait")
 
 
-async def listeners_hear_every_end_once(bench: Bench) -> None:
+async def listeners_get_every_end_once(bench: Bench) -> None:
     """Whoever listens hears each task that ends, however it ends and whoever took it along, once, after its event.
 
     A listener that fails loses nothing for the others.
@@ -427,19 +427,19 @@ async def _task_in(bench: Bench, status: str) -> str:
 SCENARIOS: tuple[Scenario, ...] = (
     the_way_through_a_life,
     steps_that_are_not_in_the_table_are_refused,
-    a_failure_tells_its_code,
+    a_failure_has_its_code,
     foreign_tasks_are_not_found,
     verbs_need_an_identity,
     lists_are_filtered,
     cancelling_takes_the_tree_along,
-    a_cascade_is_told_before_the_groups_it_ends,
+    a_cascade_is_published_before_the_groups_it_ends,
     an_isolated_task_is_cancelled_alone,
     an_ended_descendant_ends_the_walk,
     a_child_in_another_session_is_not_reached,
-    priorities_change_and_are_told,
+    priorities_change_and_are_published,
     tool_calls_are_counted_silently,
     waiting_wakes_by_the_end,
-    listeners_hear_every_end_once,
+    listeners_get_every_end_once,
     background_tasks_are_acknowledged_once,
     an_unpublished_acknowledgement_stands,
     a_refused_event_changes_nothing,

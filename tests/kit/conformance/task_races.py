@@ -87,7 +87,7 @@ async def a_group_ends_in_one_way(bench: StoredBench) -> None:
         expect_equal(await bench.told(*GROUP_ENDS), number + 1, "ends that were told")
 
 
-async def whoever_joins_a_group_is_in_it(bench: StoredBench) -> None:
+async def a_member_that_joins_a_group_is_in_it(bench: StoredBench) -> None:
     """One joins while the other seals: it is a member of the sealed group, or was refused."""
     first, second = await bench.start(), await bench.start()
     for _ in range(ROUNDS):
@@ -137,7 +137,7 @@ async def no_more_children_than_allowed(bench: StoredBench) -> None:
     expect_equal(len(await processes[1].registry.list(SESSION)), 6, "tasks")
 
 
-async def nobody_fills_the_tree_of_another_session(bench: StoredBench) -> None:
+async def no_session_fills_the_tree_of_another(bench: StoredBench) -> None:
     """Naming somebody else's task as parent counts nowhere, and is not refused for what they have spawned."""
     process = await bench.start(limits=TaskLimits(max_children=1, max_tree=1))
     root = await process.spawn()
@@ -198,10 +198,10 @@ SCENARIOS: tuple[Scenario, ...] = (
     of_two_that_seal_one_does,
     of_two_decisions_one_counts,
     a_group_ends_in_one_way,
-    whoever_joins_a_group_is_in_it,
+    a_member_that_joins_a_group_is_in_it,
     a_group_that_ended_early_stays_as_it_ended,
     no_more_children_than_allowed,
-    nobody_fills_the_tree_of_another_session,
+    no_session_fills_the_tree_of_another,
     one_key_is_one_request,
     one_group_for_all_who_create_it,
     a_tree_is_cancelled_once,

@@ -230,7 +230,7 @@ async def processes_see_what_others_did(bench: StoredBench) -> None:
     expect_equal([one.status for one in await first.registry.list(SESSION)], [TaskStatus.COMPLETE], "the list")
 
 
-async def whoever_waits_learns_what_another_process_ended(bench: StoredBench) -> None:
+async def a_waiting_caller_learns_what_another_process_ended(bench: StoredBench) -> None:
     """A waiter for a task, a watch on a group and a waiter for the turn, as soon as their process takes a look.
 
     Whoever listens for ends hears of those of the own process alone.
@@ -270,7 +270,7 @@ async def of_two_ends_one_counts(bench: StoredBench) -> None:
         expect_equal(len(statuses), 1, "statuses that are seen")
 
 
-async def a_group_ends_once_whoever_ends_its_members(bench: StoredBench) -> None:
+async def a_group_ends_once_whichever_process_ends_its_members(bench: StoredBench) -> None:
     """Two processes end the last two members at the same time: the group ends, and only once."""
     first, second = await bench.start(), await bench.start()
     for _ in range(10):
@@ -356,9 +356,9 @@ SCENARIOS: tuple[Scenario, ...] = (
     a_failure_after_a_restart_ends_a_fail_fast_group,
     cancelling_takes_along_what_earlier_processes_spawned,
     processes_see_what_others_did,
-    whoever_waits_learns_what_another_process_ended,
+    a_waiting_caller_learns_what_another_process_ended,
     of_two_ends_one_counts,
-    a_group_ends_once_whoever_ends_its_members,
+    a_group_ends_once_whichever_process_ends_its_members,
     a_group_id_stays_its_sessions,
     a_patch_is_decided_once,
     an_acknowledgement_is_kept,

@@ -67,7 +67,7 @@ async def a_spawned_task_can_be_read(bench: Bench) -> None:
     expect_equal(task, wanted, "the task")
 
 
-async def a_spawn_is_told_once(bench: Bench) -> None:
+async def a_spawn_is_published_once(bench: Bench) -> None:
     """One task.spawned goes out, under the task's own quadruple."""
     who = SESSION.with_run("run")
     task_id = await bench.spawn(who, kind="foreground", priority=3, idempotency_key="k")
@@ -209,7 +209,7 @@ async def a_tool_task_is_a_pending_foreground_task(bench: Bench) -> None:
 
 SCENARIOS: tuple[Scenario, ...] = (
     a_spawned_task_can_be_read,
-    a_spawn_is_told_once,
+    a_spawn_is_published_once,
     a_run_is_not_needed_but_the_triple_is,
     kind_and_policy_are_known_words,
     the_same_request_under_one_key_is_one_task,

@@ -222,7 +222,7 @@ def governed(inside: Inside, governor: Governor | None) -> Governed:
     return Governed(inside, ConfigSnapshot(), Deps(artifacts=None, bus=None, governance=governor))
 
 
-async def test_a_governor_hears_of_every_call() -> None:
+async def test_a_governor_is_called_for_every_call() -> None:
     """It is called before with the request, and after with the request and the answer."""
     books = Books()
     assert isinstance(books, Governor)
@@ -245,7 +245,7 @@ async def test_a_governor_that_fails_afterwards_costs_nothing(caplog) -> None:
     assert "the governor failed after a call of m: spent" in caplog.text
 
 
-async def test_a_failed_call_is_not_told() -> None:
+async def test_a_failed_call_is_not_reported() -> None:
     """The governor learns only of calls that succeeded; the failure passes untouched."""
     books = Books()
     with pytest.raises(ValueError, match="broken"):

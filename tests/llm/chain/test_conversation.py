@@ -426,7 +426,7 @@ def test_a_malformed_message_is_named(message, text: str) -> None:
         read_conversation([USER, message])
 
 
-def test_content_is_told_before_pairing() -> None:
+def test_bad_content_is_refused_before_pairing() -> None:
     """A malformed message is reported even where an earlier one breaks the pairing."""
     orphan = ChatMessage(Role.TOOL, Content("1"), tool_call_id="a")
     with pytest.raises(InvalidContentError, match="message 1"):
@@ -459,7 +459,7 @@ def test_a_failure_is_not_kept() -> None:
     assert memoize_on(one, "n", lambda _: 7) == 7
 
 
-def test_nobody_sees_it() -> None:
+def test_no_output_shows_it() -> None:
     """It is neither compared nor printed nor encoded, and a copy begins without it."""
     one = message()
     memoize_on(one, "n", lambda _: 7)

@@ -167,7 +167,7 @@ def test_the_other_modes(mode, kind, words):
 
 
 @each_row("mode", [OutputMode.TOOLS, OutputMode.PROMPTED, OutputMode.TEXT])
-def test_without_a_schema_nothing_is_told(mode):
+def test_without_a_schema_nothing_is_added(mode):
     """A request for any JSON object gets no extra message in any mode."""
     request = CompleteRequest(messages=[QUESTION], response_format=ResponseFormat(ResponseFormatKind.JSON_OBJECT))
     assert shape_request(request, mode).messages == (QUESTION,)
@@ -317,7 +317,7 @@ async def test_cancelled_before_an_attempt():
     assert len(bench.inner.requests) == 1
 
 
-async def test_streaming_listeners_hear_a_reset():
+async def test_streaming_listeners_get_a_reset():
     """What a refused attempt streamed is void before the next one begins, and `done` comes once."""
 
     def stream_and_refuse(request):

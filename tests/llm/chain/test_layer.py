@@ -132,7 +132,7 @@ def test_the_caller_is_the_ambient_identity() -> None:
         assert require_caller() == Quadruple("t", "u", "s", "")
 
 
-def test_nobody_is_no_caller() -> None:
+def test_an_empty_identity_is_no_caller() -> None:
     """Without an identity there is no call."""
     with pytest.raises(IdentityMissingError):
         require_caller()

@@ -171,13 +171,13 @@ async def test_text_without_base64_is_stored_as_it_stands() -> None:
     assert part.artifact.mime == "text/csv"
 
 
-async def test_a_type_that_nobody_names_is_the_stores() -> None:
+async def test_a_type_without_a_name_is_the_stores() -> None:
     """The stub then says what the store says."""
     (part,) = await Bench().rewrite(FilePart(data_url=data_url(HEAVY, "")))
     assert part.artifact.mime == "application/octet-stream"
 
 
-async def test_a_store_that_fails_is_told() -> None:
+async def test_a_store_that_fails_is_an_error() -> None:
     """The failure names the place and keeps its cause."""
     bench = Bench()
     bench.store.error = OSError("disk full")
@@ -206,7 +206,7 @@ async def test_content_that_is_gone_is_stored_again() -> None:
     assert await bench.store.exists(SCOPE, part.artifact.ref)
 
 
-async def test_nobody_gets_another_ones_artifact() -> None:
+async def test_no_caller_gets_the_artifact_of_another() -> None:
     """The same content of another user or run is stored in their own scope."""
     bench = Bench()
     image = ImagePart(data_url=data_url(HEAVY))

@@ -79,7 +79,7 @@ async def test_a_renamed_message_is_made_once() -> None:
     assert third.tool_calls[0].name.startswith("clock_now_")
 
 
-async def test_a_name_that_nobody_gave_comes_back_as_it_is() -> None:
+async def test_a_name_without_a_substitute_comes_back_as_it_is() -> None:
     """What the model makes up is the caller's to refuse."""
     inner = ScriptedLLM([CompleteResponse(tool_calls=[ToolCallStructured("x", "made_up")])])
     assert (await ask(inner, request("clock.now"))).tool_calls[0].name == "made_up"

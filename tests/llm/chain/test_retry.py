@@ -114,7 +114,7 @@ async def test_no_retries_is_a_choice():
 
 
 @pytest.mark.parametrize("profiles", [{}, {MODEL: ModelProfile(context_window_tokens=1000)}])
-async def test_one_retry_where_nobody_says(profiles):
+async def test_one_retry_by_default(profiles):
     """A model without a profile, or whose profile is silent, gets one retry."""
     bench = Bench("bad", "good", profiles=profiles)
     assert (await bench.ask()).content == "good"
@@ -204,7 +204,7 @@ async def test_cancelled_before_an_attempt():
     assert len(bench.inner.requests) == 1
 
 
-async def test_streaming_listeners_hear_a_reset_between_attempts():
+async def test_streaming_listeners_get_a_reset_between_attempts():
     """Deltas come as they are made, there is a reset between two attempts, and `done` comes once, at the end."""
     bench = Bench("bad", "good")
     received = []
@@ -216,7 +216,7 @@ async def test_streaming_listeners_hear_a_reset_between_attempts():
     assert received == ["bad", "reset", "good", "done"]
 
 
-async def test_streaming_listeners_hear_done_when_retries_run_out():
+async def test_streaming_listeners_get_done_when_retries_run_out():
     """Callbacks get `done` although no answer was good enough."""
     bench = Bench("bad", "bad")
     received = []

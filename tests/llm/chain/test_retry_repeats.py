@@ -232,7 +232,7 @@ async def test_cancelled_while_waiting():
 # --- streaming
 
 
-async def test_what_a_broken_stream_told_is_voided():
+async def test_the_output_of_a_broken_stream_is_voided():
     """Callbacks get a reset before the repeat, and `done` once, for the answer that counts."""
 
     def break_off(request):

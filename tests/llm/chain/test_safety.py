@@ -136,7 +136,7 @@ async def test_a_complete_request_is_not_copied() -> None:
         (CompleteRequest(messages=[USER] * 20), ContextWindowExceededError),
     ],
 )
-async def test_the_first_failing_check_is_the_one_told(request_: CompleteRequest, error: type[Exception]) -> None:
+async def test_the_first_failing_check_is_the_one_reported(request_: CompleteRequest, error: type[Exception]) -> None:
     """Structure, pairing, profile, tools, leaks, window: in this order, and nothing reaches the driver or the store."""
     bench = Bench(context_window_tokens=100, supports_tools=False)
     with bound(WHO), pytest.raises(error):
@@ -208,7 +208,7 @@ async def test_a_vision_model_sees_the_image() -> None:
     assert bench.driver.requests[0].messages[0] is HEAVY_IMAGE
 
 
-async def test_a_leak_is_told_and_stops_the_call() -> None:
+async def test_a_leak_is_reported_and_stops_the_call() -> None:
     """One event with site, size and threshold; the error has the same."""
     bench = Bench()
     with pytest.raises(ContextLeakError) as caught:

@@ -249,7 +249,7 @@ async def test_the_server_is_started_once_and_asked_one_at_a_time(opened: Opened
     assert inner.most == 1
 
 
-async def test_nobody_without_a_name_starts_a_server(opened: Opened) -> None:
+async def test_no_server_starts_without_a_name(opened: Opened) -> None:
     """The identity is checked first; a callback still gets `done`."""
     driver, _, server = opened(ANSWER)
     received: list[tuple[str, bool]] = []

@@ -362,7 +362,7 @@ def test_a_repeat_is_the_same_call_since_the_user_spoke() -> None:
         ('["a",["b"]]', "- a\n-\n  - b"),
     ],
 )
-def test_results_are_told_in_words(text: str, lines: str) -> None:
+def test_results_are_given_in_words(text: str, lines: str) -> None:
     """A small model reads lines better than JSON; what is no JSON stays as it is."""
     assert to_readable(text) == lines
 

@@ -115,14 +115,14 @@ def test_a_python_without_pip_uses_the_one_on_the_path(shelf, monkeypatch) -> No
     fails(shelf, r"there is no pip.*-m ensurepip")
 
 
-def test_a_disk_without_room_is_told_before_anything_is_fetched(shelf, monkeypatch) -> None:
+def test_a_full_disk_is_reported_before_anything_is_fetched(shelf, monkeypatch) -> None:
     """Sizes are known, so a download that cannot fit is not begun."""
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 20))
     fails(shelf, r"no room for tiny: .* 1 MB are free; HARBORAGE_DATA")
 
 
 @pytest.mark.usefixtures("quick_pip")
-def test_a_disk_that_fills_up_is_told(shelf, monkeypatch) -> None:
+def test_a_disk_that_fills_up_is_reported(shelf, monkeypatch) -> None:
     """The file system's own word for it is not for people."""
     shelf.offer()
 
@@ -133,7 +133,7 @@ def test_a_disk_that_fills_up_is_told(shelf, monkeypatch) -> None:
     fails(shelf, "no room left for")
 
 
-def test_pips_own_full_disk_is_told(shelf, monkeypatch) -> None:
+def test_pips_own_full_disk_is_reported(shelf, monkeypatch) -> None:
     """Also when it was pip that ran out of it."""
     script = "import sys; print('ERROR: Could not install: [Errno 28] No space left on device'); sys.exit(1)"
     monkeypatch.setattr(pulling, "_pip", lambda: [sys.executable, "-c", script])

@@ -197,7 +197,7 @@ def test_a_cancelled_call_gives_back_the_server(model: Model) -> None:
     assert model.ask("Say hello.", max_tokens=2).content
 
 
-def test_the_server_is_nobody_elses(model: Model) -> None:
+def test_the_server_answers_only_with_its_key(model: Model) -> None:
     """It listens on the loopback address alone, shows no page, and answers no request without the key."""
     model.ask("Say hello.", max_tokens=1)
     address = urlsplit(model.server.address)

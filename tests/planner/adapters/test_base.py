@@ -101,7 +101,7 @@ async def test_a_gated_tool_refuses_until_its_approvals_are_taken() -> None:
     assert (await gated.body(b"{}", PAY_CALL)).value == "paid"
 
 
-def test_calls_are_not_repeated_unless_somebody_says_so() -> None:
+def test_calls_are_not_repeated_unless_configured() -> None:
     """Like its framework, an adapted tool is tried once; what the program says of a tool wins."""
     options: Any = {"pay": {"side_effects": SideEffect.WRITE, "tags": ("money",)}}
     (tool,) = make_adapted(FinishPlanner(), [(Tool("pay"), pay)], {}, options).tools
@@ -231,7 +231,7 @@ def test_an_answer_that_says_nothing_is_no_path(payload: Any) -> None:
     assert make_finish(0, "test").payload == 0
 
 
-def test_results_are_told_by_tool() -> None:
+def test_results_are_listed_by_tool() -> None:
     """Failed calls and failed branches give nothing; branches come in their order."""
     failed = Step(action=CALL, observation={"error": "no"})
     assert list(iter_results(failed)) == []
@@ -251,7 +251,7 @@ def test_results_are_told_by_tool() -> None:
     assert list(iter_results(Step(action=Finish(FinishReason.GOAL)))) == []
 
 
-def test_last_results_are_void_once_somebody_spoke() -> None:
+def test_last_results_are_void_after_a_message() -> None:
     """What a person said after the last step is answered by the model, not by a tool's result."""
     trajectory = Trajectory(steps=[Step(action=CALL, observation="seen")])
     assert list_last_results(trajectory) == [("look", "seen")]

@@ -71,7 +71,7 @@ def test_a_summary_stands_for_the_steps_it_covers() -> None:
 
 
 @pytest.mark.parametrize("is_noted", [False, True])
-def test_the_answer_to_a_pause_is_told_once(is_noted: bool) -> None:
+def test_the_answer_to_a_pause_is_rendered_once(is_noted: bool) -> None:
     """It comes from the hint, or from the history where it is recorded there."""
     trajectory = Trajectory(resume_hint=ResumeHint(pause_token="t", resume_payload={"word": "yes"}))
     if is_noted:

@@ -630,7 +630,7 @@ async def test_a_watch_needs_its_parts(part, registry, runs):
         await tree(registry, watching(**{part: None})).next(runs())
 
 
-async def test_each_run_is_told_of_a_group_once(registry, runs):
+async def test_each_run_sees_a_group_once(registry, runs):
     """Two runs that watch one group each get its outcome once; a finish leaves nothing behind."""
     (member,) = await group_of(registry)
     await complete(registry, member)

@@ -115,7 +115,7 @@ async def test_a_decision_of_a_step_that_does_not_claim_is_ignored(runs):
     assert (await planner.next(runs())).reason is FinishReason.GOAL
 
 
-async def test_nobody_claims(runs):
+async def test_a_tree_without_an_answer_ends_the_run(runs):
     """A tree without an answer ends the run as `no_path` and says so, instead of looping."""
     finish = await DeterministicPlanner([Fixed((None, False))]).next(runs("r-7"))
     assert finish == Finish(FinishReason.NO_PATH, None, {"deterministic": "no_step_matched", "run_id": "r-7"})
@@ -188,7 +188,7 @@ async def test_identity_is_checked_before_steering(runs):
         await DeterministicPlanner([FINISH]).next(run)
 
 
-async def test_a_cancelled_caller_is_told_first(runs):
+async def test_a_cancelled_caller_gets_its_cancellation_first(runs):
     """A caller that was cancelled gets no decision, and no step is asked; that comes before the identity."""
     step = Fixed((CallTool("x"), True))
 

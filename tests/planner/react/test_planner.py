@@ -93,7 +93,7 @@ async def test_discovered_tools_are_declared_from_the_next_step_on(make_run, cat
     assert run.discovered_tools == ()
 
 
-async def test_a_cancelled_caller_is_told_first(make_run):
+async def test_a_cancelled_caller_gets_its_cancellation_first(make_run):
     """The cancellation comes before everything, even before a missing identity; the model is not asked."""
     llm = silent()
 
@@ -241,7 +241,7 @@ async def test_too_many_steps_without_a_tool_or_a_listener(make_run):
     assert decision.metadata["max_steps_exceeded"] is True
 
 
-async def test_calls_that_nobody_will_make_are_named(make_run):
+async def test_calls_that_will_not_be_made_are_named(make_run):
     """Where the limit ends a run with calls still waiting, the finish says which."""
     run = make_run(trajectory=taken(3), pending_tool_calls=(ToolCallDeferred("a"), ToolCallDeferred("b")))
     decision = await ReActPlanner(ScriptedLLM(["x"]), max_steps=3).next(run)

@@ -166,7 +166,7 @@ async def test_a_slip_is_named_and_nothing_is_done(
         ({"tool": "fail", "args": {}}, "out of order"),
     ],
 )
-async def test_other_failures_are_told_softly_and_count_for_nothing(
+async def test_other_failures_are_reported_softly_and_count_for_nothing(
     bench: Bench, call: CallContext, args: dict[str, Any], says: str
 ) -> None:
     """A name that is not there or not to be called this way is no slip of the arguments; nor is a tool's failure."""

@@ -214,7 +214,7 @@ async def test_what_was_refused_by_itself_is_kept_later(bench: Bench) -> None:
     assert (await bench.store.told(), bench.seen()) == (["a"], ["a"])
 
 
-async def test_an_append_that_is_cut_short_is_told_once(bench: Bench) -> None:
+async def test_an_append_that_is_cut_short_is_reported_once(bench: Bench) -> None:
     """It was kept all the same, so what is appended after it begins with it; readers hear of both."""
     await bench.bus.replay(Cursor(), Filter.of(ME.identity))
     bench.tell("a")

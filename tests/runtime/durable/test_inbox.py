@@ -219,7 +219,7 @@ def test_event_ids_belong_to_a_run(registry: InboxRegistry) -> None:
     assert registry.open(RUN).enqueue(control(event_id="e1"))
 
 
-def test_a_duplicate_wakes_and_tells_nobody(inbox: Inbox) -> None:
+def test_a_duplicate_wakes_and_notifies_no_listener(inbox: Inbox) -> None:
     """Listeners hear of a control once."""
     heard: list[ControlEvent] = []
     inbox.on_enqueue(heard.append)
@@ -402,7 +402,7 @@ async def test_retiring_right_after_a_control_still_ends_the_wait(inbox: Inbox, 
 # Listening
 
 
-def test_a_listener_hears_each_control_once_it_is_queued(inbox: Inbox) -> None:
+def test_a_listener_is_called_for_each_queued_control(inbox: Inbox) -> None:
     """Listeners are called during enqueue with the stamped control, in the order they came, when it is in the queue."""
     heard: list[tuple[str, int, datetime | None]] = []
 
@@ -443,7 +443,7 @@ def test_a_listener_may_stop_listening_while_it_is_called(inbox: Inbox) -> None:
     assert heard == ["once", "always", "always"]
 
 
-def test_a_listener_may_take_the_control_it_hears_of(inbox: Inbox) -> None:
+def test_a_listener_may_take_the_control_it_is_called_for(inbox: Inbox) -> None:
     """A control can be consumed on arrival; the next drain does not give it."""
     taken: list[ControlEvent] = []
     inbox.enqueue(control("before"))
@@ -453,7 +453,7 @@ def test_a_listener_may_take_the_control_it_hears_of(inbox: Inbox) -> None:
     assert texts(inbox.drain()) == ["before"]
 
 
-def test_a_failing_listener_is_reported_and_harms_nobody(inbox: Inbox, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_listener_is_reported_and_disturbs_no_other(inbox: Inbox, caplog: pytest.LogCaptureFixture) -> None:
     """What a listener raises is logged; the control is queued and the other listeners hear of it."""
     heard: list[ControlEvent] = []
 

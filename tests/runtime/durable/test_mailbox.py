@@ -219,7 +219,7 @@ async def test_parking_ends_with_the_pause(mailbox: Mailbox, pauses: Coordinator
 
 
 @pytest.mark.parametrize("settled_first", [True, False])
-async def test_a_pause_is_noticed_without_being_told(
+async def test_a_pause_is_noticed_without_a_notice(
     inbox: Inbox, crew: Crew, clock: FakeClock, settled_first: bool
 ) -> None:
     """The coordinator is asked again every so often, so a message that was lost only costs time."""
@@ -313,7 +313,7 @@ async def test_a_settled_pause_outranks_what_came(mailbox: Mailbox, pauses: Coor
     assert (await mailbox.park(Hold(token))).decision is PauseDecision.RESUME
 
 
-async def test_a_pause_that_nobody_knows_is_an_error(mailbox: Mailbox) -> None:
+async def test_an_unknown_pause_is_an_error(mailbox: Mailbox) -> None:
     """Nothing would ever wake the run."""
     with pytest.raises(PauseNotFoundError):
         await mailbox.park(Hold("nobody's"))
@@ -342,7 +342,9 @@ async def test_a_deadline_that_has_passed_counts_at_once(
     assert clock.armed == 0
 
 
-async def test_a_closed_mailbox_hears_nothing(inbox: Inbox, pauses: Coordinator, crew: Crew, clock: FakeClock) -> None:
+async def test_a_closed_mailbox_receives_nothing(
+    inbox: Inbox, pauses: Coordinator, crew: Crew, clock: FakeClock
+) -> None:
     """Neither controls nor the deadline; the inbox itself keeps what is sent to it."""
     mailbox = Mailbox(inbox, pauses, crew, clock=clock, deadline=clock.now() + timedelta(seconds=1))
     mailbox.close()

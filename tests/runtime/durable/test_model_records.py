@@ -63,7 +63,7 @@ def recorded(prompts: list[Prompt], transcript: ExchangeRecorder | None = None) 
     return codec.decode(codec.encode(told), list[Exchange])  # type: ignore[no-any-return]
 
 
-def test_a_request_that_goes_on_is_told_by_what_is_new() -> None:
+def test_a_continued_request_records_only_what_is_new() -> None:
     """The system prompt, the tools and the history so far are on record once."""
     tools = (ADD,)
     first, second = recorded(
@@ -74,7 +74,7 @@ def test_a_request_that_goes_on_is_told_by_what_is_new() -> None:
     assert second.asked == Asked(4, 1, ((0, 2),), (message("call"), message("ok")))
 
 
-def test_a_change_in_the_middle_is_told_alone() -> None:
+def test_a_change_in_the_middle_is_shown_alone() -> None:
     """A system prompt that says something else does not bring the whole conversation on record again."""
     told = recorded([prompt("system", *"abcdefgh"), prompt("system!", *"abcdefghi")])[1].asked
     assert told.kept == ((1, 9),)
@@ -94,7 +94,7 @@ def test_two_conversations_do_not_disturb_each_other() -> None:
     assert [len(one.messages) for one in told] == [2, 3, 1, 1]
 
 
-def test_what_is_set_besides_is_told_when_it_changes() -> None:
+def test_other_settings_are_recorded_when_they_change() -> None:
     """Tools and settings of a request are those of the one it follows, unless it has its own."""
     other = Settings(temperature=0.5, reasoning_effort=ReasoningEffort.LOW, extra={"k": [1]})
     steps = [prompt("s", "a", tools=(ADD,)), prompt("s", "a", settings=other), prompt("s", "a", "b", settings=other)]
@@ -149,7 +149,7 @@ def test_a_damaged_request_is_an_error(asked: Asked) -> None:
         prompts_of([Exchange(Asked(2, messages=(message("a"), message("b")))), Exchange(asked)])
 
 
-def test_pictures_are_told_by_their_hash() -> None:
+def test_pictures_are_distinguished_by_their_hash() -> None:
     """Bytes of a picture are not on record; another picture is another prompt, and a hashed one stays as it is."""
     one, other = (
         Prompt((ChatMessage(Role.USER, Content(parts=(TextPart("see"), ImagePart(data_url=url)))), message("x")))

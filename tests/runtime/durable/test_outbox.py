@@ -115,7 +115,7 @@ async def test_branches_share_a_batch(record: SlowRecord, outbox: Outbox) -> Non
     assert record.batches == ["a", "bc"]
 
 
-async def test_a_refusal_meanwhile_is_told_by_the_next_flush(record: SlowRecord, outbox: Outbox) -> None:
+async def test_a_refusal_meanwhile_is_raised_by_the_next_flush(record: SlowRecord, outbox: Outbox) -> None:
     """Nothing is lost: it is kept once the record takes it."""
     record.may_end.set()
     record.refuses = True

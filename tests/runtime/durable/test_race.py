@@ -150,7 +150,7 @@ async def test_branches_run_side_by_side(crew: Crew) -> None:
     assert await racing == [Done(0), Done(1), Done(2)]
 
 
-async def test_a_race_of_nobody_is_over(crew: Crew) -> None:
+async def test_a_race_without_branches_is_over(crew: Crew) -> None:
     """Without branches there are no outcomes, and nothing to wait for."""
     for join in (ALL, FIRST):
         assert await race([], join, stragglers=crew) == []
@@ -235,7 +235,7 @@ async def test_the_first_success_ends_the_race(crew: Crew) -> None:
     assert len(crew) == 0
 
 
-async def test_a_contest_that_nobody_wins_ends_with_the_last(crew: Crew) -> None:
+async def test_a_race_without_a_winner_ends_with_the_last_branch(crew: Crew) -> None:
     """When all fail, each keeps its own error."""
     outcomes = await race([error(ValueError("a")), error(KeyError("b"))], FIRST, stragglers=crew)
     assert [type(outcome.error) for outcome in outcomes if isinstance(outcome, Failed)] == [ValueError, KeyError]
@@ -489,7 +489,7 @@ async def test_a_cancellation_beats_a_result_that_just_came(crew: Crew) -> None:
 # Hearing of outcomes
 
 
-async def test_outcomes_are_told_as_they_come(crew: Crew) -> None:
+async def test_outcomes_are_published_as_they_come(crew: Crew) -> None:
     """`on_outcome` hears of every branch exactly once, in the order in which they ended."""
     branches = [Branch() for _ in range(3)]
     heard: list[tuple[int, BranchOutcome[Any]]] = []
@@ -505,7 +505,7 @@ async def test_outcomes_are_told_as_they_come(crew: Crew) -> None:
     assert heard == [(2, Failed(boom)), (0, Done("a")), (1, Cancelled())]
 
 
-async def test_a_straggler_is_told_once(crew: Crew, clock: FakeClock) -> None:
+async def test_a_straggler_is_reported_once(crew: Crew, clock: FakeClock) -> None:
     """Its real end, whenever it comes, is not an outcome any more."""
     winner, stubborn = Branch(), Branch(stubborn=True)
     heard: list[int] = []
@@ -521,7 +521,7 @@ async def test_a_straggler_is_told_once(crew: Crew, clock: FakeClock) -> None:
     assert heard == [0, 1]
 
 
-async def test_what_a_hearer_raises_ends_the_race(crew: Crew) -> None:
+async def test_an_error_of_a_listener_ends_the_race(crew: Crew) -> None:
     """The branches that still run are cancelled and joined, then the hearer's error comes out."""
     branches = [Branch() for _ in range(3)]
 
@@ -801,7 +801,7 @@ async def test_the_caller_must_be_known(executor: ParallelExecutor) -> None:
         await executor.execute(calls("a"), None, who=Quadruple("t", "u", "s"))
 
 
-async def test_a_cancelled_caller_is_told_first(executor: ParallelExecutor, hands: Hands) -> None:
+async def test_a_cancelled_caller_gets_its_cancellation_first(executor: ParallelExecutor, hands: Hands) -> None:
     """Called by somebody who has been cancelled already, nothing is judged and nothing runs."""
 
     async def caller() -> None:

@@ -138,7 +138,7 @@ async def test_what_follows_a_step_runs_once_the_step_is_kept_and_never_again(
     assert hooked == [1]
 
 
-async def test_a_recorded_answer_is_told_to_the_process_that_uses_it(opened: Open, record: PickyRecord) -> None:
+async def test_a_recorded_answer_reaches_the_process_that_uses_it(opened: Open, record: PickyRecord) -> None:
     """Once, with the step and what was recorded; a live answer is not."""
     heard: list[Any] = []
     effects = {
@@ -375,7 +375,7 @@ async def test_what_a_refused_write_held_is_written_with_the_next(opened: Open, 
     assert [getattr(entry, "name", "") for entry in record.entries()] == ["a", "b"]
 
 
-async def test_a_loser_that_is_cut_while_writing_takes_nobodys_entries_along(opened: Open, record: PickyRecord) -> None:
+async def test_a_loser_that_is_cut_while_writing_drops_no_others_entries(opened: Open, record: PickyRecord) -> None:
     """Branches share what is unsaved: the winner's outcome is in the journal though a loser was writing it."""
     released = asyncio.Event()
 

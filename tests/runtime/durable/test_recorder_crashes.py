@@ -98,7 +98,7 @@ async def test_a_step_that_stops_its_own_task_fails_where_only_the_host_may_stop
 
 
 @pytest.mark.parametrize("options", [{}, {"is_stopping": lambda: True}])
-async def test_a_run_that_is_told_to_stop_stops(opened: Open, options: dict[str, Any]) -> None:
+async def test_a_run_that_is_asked_to_stop_stops(opened: Open, options: dict[str, Any]) -> None:
     """A cancellation by the host passes through; so does any, where the host does not say which are its own."""
 
     async def wait(_: StepCall) -> None:

@@ -68,7 +68,7 @@ async def test_a_start_that_a_worker_stops_under_is_for_the_next_one(world: Worl
     assert list(dict.fromkeys(world.done)) == [f"r{turns}" for turns in range(40)]
 
 
-async def test_a_start_that_is_cut_short_leaves_no_run_that_nobody_executes(world: World) -> None:
+async def test_a_start_that_is_cut_short_leaves_no_run_without_a_worker(world: World) -> None:
     """Wherever its caller gives up, a run that is kept all the same goes to its end."""
     store = SlowStore()
     engine = on(store)
@@ -85,7 +85,7 @@ async def test_a_start_that_is_cut_short_leaves_no_run_that_nobody_executes(worl
             assert [await engine.result(run_id) for run_id in kept] == [GOAL] * len(kept)
 
 
-async def test_closing_lets_everybody_go(engine: StoredEngine, world: World) -> None:
+async def test_closing_releases_every_waiter(engine: StoredEngine, world: World) -> None:
     """Those who wait for a result are told, controls are refused, and nothing starts any more; twice is once."""
     async with served(engine, acts_and_waits, world):
         await engine.start("r", request("r"))
@@ -105,7 +105,7 @@ async def test_closing_lets_everybody_go(engine: StoredEngine, world: World) -> 
             await attempt
 
 
-async def test_whoever_waits_is_told_though_the_store_closes_with_the_host(engine: StoredEngine, world: World) -> None:
+async def test_a_waiter_gets_the_end_though_the_store_closes_with_the_host(engine: StoredEngine, world: World) -> None:
     """The one who waits comes to its turn only when the store is closed already."""
     async with served(engine, acts_and_waits, world):
         await engine.start("r", request("r"))
@@ -188,7 +188,7 @@ async def test_a_cancel_may_come_from_the_host_itself(engine: StoredEngine, worl
     assert heard == [(ControlType.CANCEL, None), (ControlType.CANCEL, {"hard": True})]
 
 
-async def test_whoever_waits_is_told_of_an_end_that_is_forgotten_at_once(world: World) -> None:
+async def test_a_waiter_gets_an_end_that_is_forgotten_at_once(world: World) -> None:
     """A store in memory may keep no ended run at all; the finish or the failure reaches those who wait."""
 
     async def fails(io: Any, asked: RunRequest) -> Finish:

@@ -152,7 +152,7 @@ async def test_a_step_that_cannot_be_recorded_waits_until_it_can(world: World) -
     assert world.done == ["r"]
 
 
-async def test_an_end_that_cannot_be_recorded_is_logged_and_not_told(
+async def test_an_end_that_cannot_be_recorded_is_logged_and_not_published(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody hears of an end that is not kept; this process or the next one comes to the same end without acting."""

@@ -81,7 +81,7 @@ async def house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield House(storage, clock)
 
 
-async def test_a_pause_takes_its_default_although_nobody_carries_its_run(house: House) -> None:
+async def test_a_pause_takes_its_default_although_no_worker_has_its_run(house: House) -> None:
     """A runtime of another agent settles it when it opens; the run goes on as soon as somebody carries it."""
     script = ScriptedPlanner([RequestPause(PauseReason.AWAIT_INPUT), DONE])
     async with house.runtime(script, agent="a", options={"pause_ttl": timedelta(days=7)}) as first:
@@ -129,7 +129,7 @@ async def test_without_a_storage_pauses_have_their_deadline_too() -> None:
         assert (await rt.pauses.status(token, who=ME)).decision is PauseDecision.TIMEOUT
 
 
-async def test_an_approval_is_answered_while_nobody_carries_its_run(house: House) -> None:
+async def test_an_approval_is_answered_while_no_worker_has_its_run(house: House) -> None:
     """By a process that has not even the tool; then the call that was shown is made, once."""
     paid: list[int] = []
 

@@ -114,7 +114,7 @@ async def test_a_heavy_background_result_travels_by_reference(runtimes: Runtimes
     assert len(str(member.result)) < 40_000
 
 
-async def test_a_run_loop_is_told_of_background_groups_too() -> None:
+async def test_a_run_loop_gets_background_groups_too() -> None:
     """Through any executor that gives a handle, two steps after its end even if no step of the run ever suspends."""
     tasks = InProcessTaskRegistry(bus=MemoryEventBus())
     who, seen = ME.with_run("r"), []

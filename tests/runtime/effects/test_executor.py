@@ -217,7 +217,7 @@ async def test_a_call_that_fails_names_its_tool(
     assert any(isinstance(one, cause) for one in chain)
 
 
-async def test_a_refusal_is_told_from_a_failure(executor: CatalogToolExecutor) -> None:
+async def test_a_refusal_differs_from_a_failure(executor: CatalogToolExecutor) -> None:
     """In the step of an assembled runtime."""
     for name, status in (("refused", OutcomeStatus.REJECTED), ("boom", OutcomeStatus.FAILED)):
         assert (await executor.call(WHO, CallTool(name), None, key="k")).status is status
@@ -424,7 +424,7 @@ async def test_numbers_that_are_not_positive_mean_the_defaults(catalog: ToolCata
     assert (executor._threshold, executor._max_depth) == (32 * 1024, 4)
 
 
-async def test_calls_are_told_under_the_runs_identity(catalog: ToolCatalog) -> None:
+async def test_calls_are_published_under_the_runs_identity(catalog: ToolCatalog) -> None:
     """On the bus it was given; without one nothing is told."""
     bus = MemoryEventBus()
     told = EventRecorder(bus)

@@ -251,7 +251,7 @@ async def test_closing_while_a_call_waits_leaves_the_question_open(runtimes: Run
     assert (await pauses.status(pause.token, who=ME)).is_paused
 
 
-async def test_nobody_is_asked_about_a_call_that_could_not_be_made(runtimes: Runtimes) -> None:
+async def test_no_approval_is_requested_for_a_call_that_cannot_be_made(runtimes: Runtimes) -> None:
     """A gated call whose arguments do not fit the tool goes back to the planner, which is told what is wrong."""
     wrong = CallTool("write", b'{"words":"a"}')
     bench = await runtimes([wrong, everything], tools=[read, write], approvals={"write": AlwaysDeny()})

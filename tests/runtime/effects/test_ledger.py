@@ -100,7 +100,7 @@ async def test_parallel_calls_that_do_not_fit_together_wait_for_each_other() -> 
                 await waiting
 
 
-async def test_nobody_waits_for_ever_for_a_call_that_never_settles() -> None:
+async def test_no_caller_waits_for_ever_for_a_call_that_never_settles() -> None:
     """After two minutes the call is refused."""
     clock, store, caps = FakeClock(), MemoryStateStore(), Caps(tokens=100)
     dead, alive = (ledger(store, caps, run=run, clock=clock) for run in ("root", "child"))

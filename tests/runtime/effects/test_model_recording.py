@@ -30,7 +30,7 @@ def read(heard: Heard, transcript: ExchangeRecorder | None = None) -> list[Excha
     return found
 
 
-async def test_a_step_hears_what_is_asked_in_it() -> None:
+async def test_a_step_records_the_model_calls_in_it() -> None:
     """In the order of asking, answers and failures alike; the caller gets what the client gives."""
     hearing = Hearing()
     client = hearing.wrap(ScriptedLLM(["one", RateLimitedError("slow down")]))
@@ -47,7 +47,7 @@ async def test_a_step_hears_what_is_asked_in_it() -> None:
     assert exchanges[1].failure.kind == "RateLimitedError"
 
 
-async def test_each_run_hears_its_own() -> None:
+async def test_each_run_receives_its_own() -> None:
     """One client serves all runs; what one asks is not on another's record."""
     hearing = Hearing()
     client = hearing.wrap(ScriptedLLM(["a", "b"]))
@@ -61,7 +61,7 @@ async def test_each_run_hears_its_own() -> None:
     assert [prompts_of(read(heard[who]))[0].messages[0].content.text for who in (ONE, OTHER)] == ["mine", "theirs"]
 
 
-async def test_what_is_asked_outside_a_step_is_not_heard() -> None:
+async def test_a_model_call_outside_a_step_is_not_recorded() -> None:
     """Before a step begins, after it ended, and without a run."""
     hearing = Hearing()
     client = hearing.wrap(ScriptedLLM(["a", "b", "c"]))

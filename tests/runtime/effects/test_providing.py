@@ -366,7 +366,7 @@ async def test_a_replay_shows_the_planner_the_recorded_context() -> None:
 # ── Children, and what `start` gives ────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_provider_is_told_of_a_child(runtimes: Runtimes) -> None:
+async def test_a_provider_is_told_that_a_run_is_a_child(runtimes: Runtimes) -> None:
     """It may give a spawned task something else than the run that a person started."""
     provider = Provider(lambda run: Context(llm_context={"child": run.is_child}))
     planner = ScriptedPlanner(
@@ -454,7 +454,7 @@ async def test_tools_reach_the_live_objects_of_their_run(runtimes: Runtimes) -> 
     assert bench.rt.handles.get("shared") is shared
 
 
-async def test_a_tool_without_the_live_object_is_told_what_is_missing(runtimes: Runtimes) -> None:
+async def test_a_tool_without_the_live_object_gets_an_error_that_names_it(runtimes: Runtimes) -> None:
     """A name that the context lacks, one whose object is not in this process, and a run without any context."""
 
     async def use(call: CallContext, name: str) -> str:

@@ -104,7 +104,7 @@ async def apply(services: AgentServices, *controls: ControlEvent, pause: OpenPau
         (ValueError("secret words"), "apply_failed"),
     ],
 )
-def test_a_failure_has_a_code_and_quotes_nobody(error: Exception, code: str) -> None:
+def test_a_failure_has_a_code_and_quotes_no_input(error: Exception, code: str) -> None:
     """One of a few words, whatever the error says."""
     assert failure_code(error) == code
 
@@ -251,7 +251,9 @@ async def test_where_controls_fail_loud_a_pause_they_opened_is_given_up(served: 
     assert (await services.pauses.status(opened[0].token, who=RUN)).decision == "reject"
 
 
-async def test_an_answer_handed_over_in_mid_step_is_told_like_any_other(served: Callable[..., AgentServices]) -> None:
+async def test_an_answer_handed_over_in_mid_step_is_published_like_any_other(
+    served: Callable[..., AgentServices],
+) -> None:
     """Received, then applied or failed; a token that no call waits under is nobody's to hand over."""
     bus = MemoryEventBus()
     told = EventRecorder(bus)

@@ -87,7 +87,7 @@ async def test_a_run_that_was_dismissed_is_gone() -> None:
         await effects.table().find("task.begin").run(StepCall("r", "1", "task.begin", None))
 
 
-def test_what_nobody_knows_is_said_so() -> None:
+def test_an_unknown_outcome_is_reported_with_the_tools_name() -> None:
     """The planner and the operator get the name of the tool, and that it was not called again."""
     executor = CatalogToolExecutor(ToolCatalog())
     effects = AgentEffects(msgspec.structs.replace(SERVICES, executor=executor))

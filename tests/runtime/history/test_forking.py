@@ -233,7 +233,7 @@ async def test_answers_of_people_are_taken_over() -> None:
         assert (await runtime.replay(await fork.history())).is_same
 
 
-async def test_nobody_is_asked_about_what_a_rehearsal_may_not_do() -> None:
+async def test_no_approval_is_requested_for_what_a_rehearsal_may_not_do() -> None:
     """A gated call that has effects is refused before anybody is asked."""
     planner = Steps(CallTool("look", b'{"at":1}'), CallTool("write", b'{"text":"w"}'), DONE)
     async with Runtime(planner=planner, tools=Hands().tools, approvals={"write": AlwaysDeny()}) as runtime:

@@ -41,7 +41,7 @@ def test_every_way_out_is_refused(way: str, everywhere: bool) -> None:
     assert "test_offline.py" in caught.value.culprit
 
 
-async def test_an_event_loop_reaches_nobody() -> None:
+async def test_an_event_loop_reaches_no_network() -> None:
     """Neither a name nor an address; the code that asked is named, not the loop."""
     with offline():
         with pytest.raises(OfflineError, match=r"test_offline\.py:\d+ test_an_event_loop.* \(getaddrinfo localhost\)"):

@@ -103,7 +103,7 @@ async def test_a_record_is_read_with_its_large_values() -> None:
     assert build_history(record).steps[0].calls[0].observation == "word " * 4_000
 
 
-async def test_what_a_failed_step_heard_is_read_too() -> None:
+async def test_the_model_calls_of_a_failed_step_are_read_too() -> None:
     """A long prompt whose model failed is kept apart like any large value, and replays."""
     async with storage_over(AwaitedStore()) as storage:
         model = ScriptedLLM([RateLimitedError("slow down")])

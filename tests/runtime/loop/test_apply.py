@@ -244,7 +244,7 @@ def test_a_soft_cancel_gets_one_call(before: str, after: str) -> None:
 
 @each_row("signals", [ControlSignals(), ControlSignals(cancelled=True, user_messages=("a",))])
 @each_row("hint", [None, ResumeHint(pause_token="p")])
-def test_what_the_planner_was_told_is_delivered_once(signals: ControlSignals, hint: ResumeHint | None) -> None:
+def test_messages_to_the_planner_are_delivered_once(signals: ControlSignals, hint: ResumeHint | None) -> None:
     """Signals and the answer to a pause are gone after its call, together or alone; the call is counted."""
     run = state(signals=signals, trajectory=Trajectory(resume_hint=hint))
     apply_plan(run, Planned(decision=CALL))

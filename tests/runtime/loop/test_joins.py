@@ -205,7 +205,7 @@ names = st.sampled_from(["a", "b", "c", ""])
 
 
 @given(st.data())
-def test_a_keyed_join_loses_and_doubles_nobody(data: st.DataObject) -> None:
+def test_a_keyed_join_loses_and_doubles_no_branch(data: st.DataObject) -> None:
     """Whatever the keys, each branch has one place; named ones precede the rest, in order of their keys."""
     branches = data.draw(st.lists(st.builds(CallTool, st.sampled_from("abc"), call_id=names), min_size=1, max_size=8))
     known = sorted({b.tool for b in branches} | {b.call_id for b in branches if b.call_id})
@@ -240,7 +240,7 @@ def test_what_settled_a_join_is_what_it_merges(outcomes: list[BranchOutcome[int]
     raise AssertionError("a join is settled once all branches have ended")
 
 
-def test_outcomes_are_told_apart_by_match() -> None:
+def test_outcomes_are_distinguished_by_match() -> None:
     """The three outcomes are frozen values with positional patterns."""
     told = []
     values: list[BranchOutcome[Any]] = [Done("x"), FAILED, Cancelled()]

@@ -95,7 +95,7 @@ async def test_reporting_needs_a_bus_and_an_error() -> None:
     await bus.aclose()
 
 
-async def test_a_bus_that_refuses_is_heard() -> None:
+async def test_a_bus_that_refuses_fails_the_call() -> None:
     """Whatever the bus raises reaches the caller: a closed bus, or an identity that is no identity."""
     bus = MemoryEventBus()
     with pytest.raises(IdentityRequiredError):

@@ -92,7 +92,7 @@ async def test_an_approval_reaches_the_call_that_waits_for_it(shop: Shop) -> Non
     assert shop.bench.history == [("APPROVE", "")]
 
 
-async def test_who_approves_lends_nobody_their_scopes(shop: Shop) -> None:
+async def test_an_approver_lends_no_scopes(shop: Shop) -> None:
     """The gate is answered with an approver's scopes; neither the tool nor the rest of the run gets them."""
     task = shop.begin(PAY, lambda run: Finish(FinishReason.GOAL, sorted(current_scopes())))
     shop.bench.send("APPROVE", {"token": await shop.token()})
@@ -125,7 +125,7 @@ async def test_a_call_that_needs_no_approval_does_not_wait(benches: Benches) -> 
     assert shop.observations == ["paid 3"]
 
 
-async def test_nobody_answering_is_a_refusal(shop: Shop) -> None:
+async def test_no_answer_is_a_refusal(shop: Shop) -> None:
     """When the gate's time is up the run goes on without the call."""
     task = shop.begin(PAY, GOAL)
     await shop.token()
@@ -152,7 +152,7 @@ async def test_other_controls_wait_for_the_boundary_in_order(shop: Shop) -> None
 
 
 @pytest.mark.parametrize("type", ["APPROVE", "REJECT"])
-async def test_an_answer_to_nobody_waits_for_the_boundary(shop: Shop, type: str) -> None:
+async def test_an_answer_without_a_waiting_call_waits_for_the_boundary(shop: Shop, type: str) -> None:
     """A token that no gate knows is not applied in mid step; there it answers no pause and ends the run."""
     task = shop.begin(PAY, GOAL)
     token = await shop.token()

@@ -561,7 +561,7 @@ async def test_prioritize_needs_a_registry_and_a_task(
     await bus.aclose()
 
 
-async def test_controls_are_told_and_kept_in_order(bench: Any) -> None:
+async def test_controls_are_published_and_kept_in_order(bench: Any) -> None:
     """Received, then applied, one after the other, in the order in which they were sent."""
     planner = Stops(CALL, GOAL)
     task = bench.begin(planner)

@@ -67,7 +67,7 @@ async def test_a_bad_control_settles_the_pause_that_its_own_batch_opened() -> No
     assert len(inboxes) == 0
 
 
-async def test_an_inbox_that_somebody_else_retired_does_not_hide_how_the_run_ended() -> None:
+async def test_an_inbox_that_other_code_retired_does_not_hide_how_the_run_ended() -> None:
     """The finish counts, and an inbox that was opened meanwhile for the same identity is left alone."""
     inboxes = InboxRegistry()
 

@@ -149,7 +149,7 @@ async def test_a_parallel_call_reaches_an_executor_of_its_own_only_when_all_is_a
         assert error.startswith("parallel dispatch: nothing was called: branch[2] tool=pay: ")
 
 
-async def test_a_parallel_call_that_makes_no_sense_asks_nobody(benches: Benches) -> None:
+async def test_an_invalid_parallel_call_requests_no_approval(benches: Benches) -> None:
     """Not even where its executor might know better."""
     till = Till(benches, is_own=True)
     task = till.begin(CallParallel((pays(1),), JoinSpec(JoinKind.N, n=3)), GOAL)
@@ -158,7 +158,7 @@ async def test_a_parallel_call_that_makes_no_sense_asks_nobody(benches: Benches)
     assert "join n" in till.history.steps[0].observation["error"]
 
 
-async def test_a_call_that_could_not_be_made_asks_nobody(benches: Benches) -> None:
+async def test_a_call_that_cannot_be_made_requests_no_approval(benches: Benches) -> None:
     """Bad arguments, and a run without an executor."""
     till = Till(benches, is_own=False)
     task = till.begin(CallTool("pay", b'{"amount":"x"}'), GOAL)

@@ -115,7 +115,7 @@ async def refused(url: str) -> str:
     return f"{type(caught.value).__name__}: {caught.value}"
 
 
-async def test_whoever_is_not_let_in_is_told_without_the_password(server: Any) -> None:
+async def test_a_refused_login_is_an_error_without_the_password(server: Any) -> None:
     """A wrong password, user, database, port and search path are clear errors that name the database."""
     good = server.url
     port = server.port

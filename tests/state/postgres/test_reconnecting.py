@@ -110,7 +110,7 @@ async def outlast(place: Any, storage: Storage, other: Storage, heard: asyncio.E
     await heard_by(heard)
 
 
-async def test_what_waits_for_a_closed_storage_is_told(place: Any) -> None:
+async def test_calls_that_wait_for_a_closed_storage_fail(place: Any) -> None:
     """Closing ends signs of life with StoreClosedError and frees the runs at once."""
     storage, other, joined = await place.open(), await place.open(), asyncio.Event()
     await other.store.join("other")

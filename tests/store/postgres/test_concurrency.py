@@ -251,7 +251,7 @@ async def test_two_who_end_what_the_other_waits_for_both_go_on(place: Any) -> No
         assert [claimed.row.run_id for claimed in await one.claim("one")] == [parent.run_id]
 
 
-async def test_other_processes_hear_of_news(place: Any) -> None:
+async def test_other_processes_are_notified_of_news(place: Any) -> None:
     """A control that one process sends calls the listeners of the others."""
     one, two = await place.open(), await place.open()
     await start(one, "r")

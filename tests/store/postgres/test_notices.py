@@ -54,7 +54,7 @@ async def other_place(new_place: Callable[[], Any]) -> AsyncIterator[Any]:
         yield found
 
 
-async def test_what_others_do_is_heard_at_once(place: Any) -> None:
+async def test_changes_of_others_are_noticed_at_once(place: Any) -> None:
     """The median time from a control's commit by one store to the call of another's listener is milliseconds."""
     mine, theirs = await place.open(), await place.open()
     ear = await listening(mine)
@@ -69,7 +69,7 @@ async def test_what_others_do_is_heard_at_once(place: Any) -> None:
     assert statistics.median(times) < PROMPT_S
 
 
-async def test_each_kind_of_change_is_heard_by_others(place: Any) -> None:
+async def test_each_kind_of_change_reaches_other_processes(place: Any) -> None:
     """New runs, controls, wakes, runs given back, parked or ended under their lease, and unblocked ones are told."""
     mine, theirs = await place.open(), await place.open()
     ear = await listening(mine)
@@ -97,7 +97,7 @@ async def test_each_kind_of_change_is_heard_by_others(place: Any) -> None:
     assert ear.count == 7
 
 
-async def test_steps_are_not_told(place: Any) -> None:
+async def test_steps_send_no_notice(place: Any) -> None:
     """An entry that changes nothing for others costs no notice; the change behind it is heard alone."""
     mine, theirs = await place.open(), await place.open()
     await theirs.join("worker")
@@ -111,7 +111,7 @@ async def test_steps_are_not_told(place: Any) -> None:
     assert ear.count == 1
 
 
-async def test_ones_own_changes_are_heard_once(place: Any) -> None:
+async def test_own_changes_call_a_listener_once(place: Any) -> None:
     """What a store does itself is told when it returns, and not once more when the notice comes back."""
     mine, theirs = await place.open(), await place.open()
     ear = await listening(mine)
@@ -143,7 +143,7 @@ async def test_a_notice_that_fails_is_given_again(place: Any, monkeypatch: pytes
     assert not failures
 
 
-async def test_other_schemas_are_not_heard(place: Any, other_place: Any) -> None:
+async def test_notices_of_other_schemas_are_ignored(place: Any, other_place: Any) -> None:
     """Two schemas in one database are strangers."""
     mine, theirs, foreign = await place.open(), await place.open(), await other_place.open()
     ear = await listening(mine)

@@ -150,7 +150,7 @@ async def test_broken_connections_are_replaced(place: Any) -> None:
     assert await disagreements(store) == []
 
 
-async def test_an_outcome_that_nobody_can_know_is_said(
+async def test_an_unknown_outcome_is_reported(
     frail: PostgresStore, place: Any, proxy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When no way leads back to the server the error says that the change may have been kept; later that is seen."""
@@ -180,7 +180,7 @@ async def test_a_batch_that_comes_too_late_is_refused(place: Any) -> None:
         await place.admin.fetchval(sent, store._lanes[0].name)
 
 
-async def test_a_commit_that_cannot_be_kept_is_told_alone(place: Any) -> None:
+async def test_a_commit_that_cannot_be_kept_fails_alone(place: Any) -> None:
     """One of a batch that the server refuses for what is in it does not take the others with it."""
     store = await place.open()
     asked = (start(store, name) for name in ("good", "b\0d", "b\ud800d", "fine"))

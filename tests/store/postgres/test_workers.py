@@ -120,7 +120,7 @@ async def test_who_was_away_itself_has_seen_nothing(place: Any) -> None:
     assert (await row(one, "r")).owner == "one"
 
 
-async def test_runs_of_a_worker_that_nobody_knows_are_free(place: Any) -> None:
+async def test_runs_of_an_unknown_worker_are_free(place: Any) -> None:
     """A run whose owner is in no list of workers goes on with the next worker that joins."""
     store = await place.open()
     await store.join("gone")
@@ -132,7 +132,7 @@ async def test_runs_of_a_worker_that_nobody_knows_are_free(place: Any) -> None:
         await store.commit(step(claimed.row.lease._replace(worker="gone", fence=1), 1, b"x"))
 
 
-async def test_runs_of_a_worker_that_nobody_knows_are_free_with_the_next_beat(place: Any) -> None:
+async def test_runs_of_an_unknown_worker_are_free_with_the_next_beat(place: Any) -> None:
     """Whoever let their worker go died before its runs were free; nobody has to join for them to go on."""
     store = await place.open()
     await store.join("one")
@@ -143,7 +143,7 @@ async def test_runs_of_a_worker_that_nobody_knows_are_free_with_the_next_beat(pl
     await claim(store, "one", "r")
 
 
-async def test_a_death_is_told_of(place: Any) -> None:
+async def test_the_death_of_a_worker_is_notified(place: Any) -> None:
     """Also of a worker that held no run: it may have died between a commit and the notice of it."""
     clock = FakeClock()
     mine, theirs = await place.open(clock), await place.open(clock)

@@ -78,7 +78,7 @@ async def test_workers_go_on_beside_a_check(kept: Path, monkeypatch: pytest.Monk
     await store.aclose()
 
 
-async def test_the_progress_of_each_part_is_told(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_progress_of_each_part_is_reported(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts are told in their order, each up to the whole of it."""
     monkeypatch.setattr("harborage.store.sql.audit.SIZES", dict.fromkeys(Part, 2))
     heard: list[tuple[str, float]] = []

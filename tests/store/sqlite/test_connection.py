@@ -38,7 +38,7 @@ MOUNTS = r"""
         ("/tmp/x", "tmpfs"),
     ],
 )
-def test_the_innermost_mount_tells(folder: str, kind: str) -> None:
+def test_the_innermost_mount_decides(folder: str, kind: str) -> None:
     """The file system of a folder is that of the mount closest above it, and of two on one point that of the later."""
     assert file_system_of(Path(folder), MOUNTS) == kind
 

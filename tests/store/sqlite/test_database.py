@@ -104,7 +104,7 @@ async def test_a_failure_is_its_callers_alone(database: Database) -> None:
     assert await kept(database) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
 
 
-async def test_a_failure_without_a_trace_costs_nobody_a_commit(database: Database) -> None:
+async def test_a_failure_without_a_trace_costs_no_commit(database: Database) -> None:
     """Work that refuses before it writes, such as a write under a lost lease, leaves its batch together."""
     commits = await count_commits(database)
 
@@ -172,7 +172,7 @@ async def test_many_event_loops_share_a_database(database: Database) -> None:
     assert len(await kept(database)) == 80
 
 
-async def test_a_loop_that_is_gone_disturbs_nobody(database: Database) -> None:
+async def test_a_closed_event_loop_disturbs_no_other(database: Database) -> None:
     """A write whose event loop ended before the answer is kept, and the writer lives on."""
     gate = Gate(database)
     await gate.closed()
@@ -244,7 +244,7 @@ async def test_a_database_that_cannot_be_opened_leaves_no_thread(tmp_path: Path)
     assert threads_of(tmp_path) == []
 
 
-async def test_a_listener_hears_what_is_told(database: Database, open_database: OpenDatabase) -> None:
+async def test_a_listener_is_called_after_a_notified_change(database: Database, open_database: OpenDatabase) -> None:
     """Changes that are told are heard at once in the same process, and by others when they look; others are not."""
     other = await open_database()
     heard = {"mine": 0, "theirs": 0}
@@ -271,7 +271,7 @@ async def test_a_listener_hears_what_is_told(database: Database, open_database: 
     assert heard == {"mine": 2, "theirs": 1}
 
 
-async def test_what_failed_is_not_told(database: Database) -> None:
+async def test_a_failed_write_notifies_no_listener(database: Database) -> None:
     """Nobody is called to look for a change that was taken back."""
     heard: list[None] = []
     database.on_change(lambda: heard.append(None))

@@ -173,7 +173,9 @@ async def test_a_killed_workers_runs_are_free_at_once(
     assert lock_files(path) == []
 
 
-async def test_a_death_is_heard_of(open_database: OpenDatabase, start_program: StartProgram, path: Path) -> None:
+async def test_the_death_of_a_process_is_noticed(
+    open_database: OpenDatabase, start_program: StartProgram, path: Path
+) -> None:
     """A worker that only waits hears that another one died, without asking and without a change of the data."""
     store = SQLiteStore(await open_database())
     await start(store, "r")

@@ -39,7 +39,7 @@ async def test_calls_are_carried_out_in_order() -> None:
     await lane.aclose()
 
 
-async def test_a_station_that_breaks_leaves_nobody_waiting() -> None:
+async def test_a_connection_that_breaks_leaves_no_caller_waiting() -> None:
     """Whoever was in the batch is told, and the lane goes on."""
     lane = Lane("lane", Station)
     await lane.open()
@@ -49,7 +49,7 @@ async def test_a_station_that_breaks_leaves_nobody_waiting() -> None:
     await lane.aclose()
 
 
-async def test_a_station_that_cannot_be_made_is_told_at_the_opening() -> None:
+async def test_a_connection_that_cannot_be_made_fails_the_opening() -> None:
     """The error comes out of `open`; the lane is closed."""
 
     def make() -> Station:

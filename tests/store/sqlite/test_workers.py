@@ -44,7 +44,7 @@ def lock_files(path: Path) -> list[str]:
     return sorted(file.name for file in path.with_name(f"{path.name}-workers").glob("*"))
 
 
-async def test_a_worker_is_heard_of_every_ten_seconds(open_database: OpenDatabase, path: Path) -> None:
+async def test_a_worker_beats_every_ten_seconds(open_database: OpenDatabase, path: Path) -> None:
     """The beat comes long before a lease is over and no more often, and row and lock go with the worker."""
     database, clock = await open_database(), FakeClock()
     async with living(SQLiteStore(database, clock=clock), "worker", clock=clock):

@@ -141,7 +141,7 @@ def test_it_is_pure() -> None:
     assert calculator().tool.side_effects is SideEffect.PURE
 
 
-async def test_the_time_is_told_in_utc_unless_asked_otherwise(invoke: Any) -> None:
+async def test_the_time_is_in_utc_by_default(invoke: Any) -> None:
     """With the day of the week and the offset, both of which models get wrong on their own."""
     assert await invoke(clock()) == {
         "time": "2026-03-04T23:06:07+00:00",

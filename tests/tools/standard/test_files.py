@@ -144,7 +144,7 @@ class TestPaths:
 class TestLinksAndDevices:
     """What stands in the file system and is no file below the root."""
 
-    async def test_links_are_told_and_never_followed(self, files: Files) -> None:
+    async def test_links_are_listed_and_never_followed(self, files: Files) -> None:
         """To a file or a folder, absolute or relative, inside or outside, last or on the way: all are refused."""
         (files.root / "real").mkdir()
         (files.root / "real" / "a.txt").write_text("a")

@@ -308,7 +308,7 @@ async def test_a_status_that_is_no_success_is_an_error(status: int, kind: ErrorC
     assert len(str(caught.value)) < 400
 
 
-async def test_a_name_that_is_not_known_is_told() -> None:
+async def test_an_unknown_host_name_is_reported() -> None:
     """It may be known in a moment."""
 
     async def unknown(_host: str, _port: int) -> list[str]:

@@ -48,7 +48,7 @@ def test_the_coordinator_is_the_port() -> None:
     assert isinstance(port, Coordinator)
 
 
-async def test_a_request_opens_a_pause_and_tells(
+async def test_a_request_opens_a_pause_and_publishes_it(
     coordinator: Coordinator, told: EventRecorder, asking: Asking, owner: Quadruple, clock: FakeClock
 ) -> None:
     """The pause is open under a fresh token, and one event says so for the owner and its run."""
@@ -156,7 +156,7 @@ async def test_a_key_is_the_owners_own(coordinator: Coordinator, asking: Asking)
     assert len(tokens) == 4
 
 
-async def test_resuming_settles_once_and_tells(
+async def test_resuming_settles_once_and_publishes(
     coordinator: Coordinator, told: EventRecorder, asking: Asking, owner: Quadruple, clock: FakeClock
 ) -> None:
     """The answer is merged over the question, and one event names token, reason and decision."""
@@ -191,7 +191,7 @@ async def test_a_second_resume_is_refused(coordinator: Coordinator, asking: Aski
     assert (await coordinator.status(pause.token)).decision is PauseDecision.RESUME
 
 
-async def test_whoever_comes_second_learns_how_it_was_settled(
+async def test_the_second_answer_learns_how_the_pause_was_settled(
     coordinator: Coordinator, asking: Asking, owner: Quadruple, clock: FakeClock
 ) -> None:
     """The decision, the moment and the user; a stranger only that it was."""
@@ -209,7 +209,7 @@ async def test_whoever_comes_second_learns_how_it_was_settled(
     assert "bob" not in str(caught.value)
 
 
-async def test_a_pause_that_nobody_waits_for_is_withdrawn(
+async def test_a_pause_without_a_waiter_is_withdrawn(
     coordinator: Coordinator, asking: Asking, owner: Quadruple, told: EventRecorder
 ) -> None:
     """It reads as rejected because its run ended, by nobody; what was settled before stays as it was."""
@@ -307,7 +307,7 @@ async def test_an_answer_that_is_no_json_leaves_the_pause_open(
     assert (await coordinator.status(pause.token)).is_paused
 
 
-async def test_the_trajectory_comes_back_to_whoever_resumes(
+async def test_the_trajectory_comes_back_to_the_caller_that_resumes(
     coordinator: Coordinator, asking: Asking, owner: Quadruple
 ) -> None:
     """The history is handed over once and not kept for a settled pause."""

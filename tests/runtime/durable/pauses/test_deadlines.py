@@ -127,9 +127,7 @@ async def test_everything_that_is_due_is_settled_at_once(
     assert await coordinator.expire_due() == ()
 
 
-async def test_whoever_waits_is_woken_with_the_outcome(
-    coordinator: Coordinator, asking: Asking, owner: Quadruple
-) -> None:
+async def test_a_waiter_is_woken_with_the_outcome(coordinator: Coordinator, asking: Asking, owner: Quadruple) -> None:
     """By an answer or by the deadline, once."""
     seen: list[Pause] = []
     pause = await coordinator.request(asking())
@@ -138,7 +136,7 @@ async def test_whoever_waits_is_woken_with_the_outcome(
     assert seen == [settled]
 
 
-async def test_whoever_asks_late_is_woken_at_once(coordinator: Coordinator, asking: Asking, owner: Quadruple) -> None:
+async def test_a_late_waiter_is_woken_at_once(coordinator: Coordinator, asking: Asking, owner: Quadruple) -> None:
     """The outcome is not missed."""
     seen: list[Pause] = []
     pause = await coordinator.request(asking())
@@ -147,7 +145,7 @@ async def test_whoever_asks_late_is_woken_at_once(coordinator: Coordinator, aski
     assert seen == [settled]
 
 
-async def test_the_event_is_told_before_anybody_is_woken(
+async def test_the_event_is_published_before_any_waiter_is_woken(
     coordinator: Coordinator, asking: Asking, owner: Quadruple, told: EventRecorder
 ) -> None:
     """What a woken run publishes comes after the reason it was woken."""

@@ -287,9 +287,7 @@ async def test_a_key_finds_its_pause_after_a_restart(
     assert told.types == ["pause.requested", "pause.requested", "pause.resumed"]
 
 
-async def test_whoever_comes_for_an_answer_hears_of_it_at_once(
-    durable: Starting, asking: Asking, owner: Quadruple
-) -> None:
+async def test_a_waiter_gets_an_existing_answer_at_once(durable: Starting, asking: Asking, owner: Quadruple) -> None:
     """A listener for a pause that was settled in an earlier process is called when it asks by its key."""
     pause = await durable().request(asking(key="k"))
     await durable().resume(pause.token, PauseDecision.APPROVE, {"by": "ann"}, sealed=b"for you", who=owner)

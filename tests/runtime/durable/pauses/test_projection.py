@@ -91,7 +91,7 @@ async def test_the_threshold_is_that_of_heavy_results() -> None:
     assert (await project_payload(a_pause(light), artifacts)).payload == light
 
 
-async def test_a_store_that_refuses_is_heard() -> None:
+async def test_a_store_that_refuses_fails_the_call() -> None:
     """A heavy payload is never shown inline by accident."""
     artifacts = MemoryArtifactStore()
     await artifacts.aclose()

@@ -110,7 +110,7 @@ async def test_one_key_is_one_pause_for_all_processes(asking: Asking, owner: Qua
 
 
 @pytest.mark.parametrize("look", ["status", "expire", "list", "request", "resume", "list_all_open"])
-async def test_whoever_waits_learns_of_an_answer_given_elsewhere(
+async def test_a_waiter_learns_of_an_answer_given_in_another_process(
     durable: Starting, asking: Asking, owner: Quadruple, look: str
 ) -> None:
     """Whatever the process asks of the store next wakes whoever waits here, once, with the very answer."""

@@ -62,7 +62,7 @@ def test_a_listener_can_be_called_off() -> None:
     call_off()
 
 
-def test_a_listener_that_fails_keeps_nobody_asleep(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_listener_that_fails_keeps_no_waiter_asleep(caplog: pytest.LogCaptureFixture) -> None:
     """Its failure is logged with the token."""
     waiters, seen = Waiters(), list[str]()
 

@@ -274,7 +274,7 @@ async def test_an_answer_that_comes_second_finds_nothing(
             await task
 
 
-async def test_an_approval_that_cannot_be_told_fails_the_call(
+async def test_an_approval_whose_event_is_refused_fails_the_call(
     gating: Gating, calling: Calling, owner: Quadruple, waiting: Waiting, refusing: Refusing
 ) -> None:
     """The error still carries what was approved."""
@@ -287,7 +287,7 @@ async def test_an_approval_that_cannot_be_told_fails_the_call(
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
-async def test_a_rejection_that_cannot_be_told_is_still_a_rejection(
+async def test_a_rejection_whose_event_is_refused_is_still_a_rejection(
     gating: Gating, calling: Calling, owner: Quadruple, waiting: Waiting, refusing: Refusing
 ) -> None:
     """What the bus said is its cause."""

@@ -169,7 +169,7 @@ async def test_arguments_that_are_no_json_show_only_their_length(
     assert summary == {"args": {"_nonjson_length": 3}, "tool": "pay"}
 
 
-async def test_arguments_that_cannot_be_redacted_are_asked_about_by_nobody(
+async def test_arguments_that_cannot_be_redacted_are_shown_to_no_approver(
     gating: Gating, calling: Calling, coordinator: Coordinator, owner: Quadruple, told: EventRecorder
 ) -> None:
     """The call fails before there is a pause."""
@@ -180,7 +180,7 @@ async def test_arguments_that_cannot_be_redacted_are_asked_about_by_nobody(
     assert told.types == []
 
 
-async def test_a_question_that_nobody_heard_fails_the_call(
+async def test_a_question_whose_event_is_refused_fails_the_call(
     gating: Gating, calling: Calling, coordinator: Coordinator, owner: Quadruple, refusing: Refusing
 ) -> None:
     """Nobody waits for it; its pause stays until its deadline."""

@@ -120,7 +120,7 @@ async def test_only_approvals_are_answered(starting: Callable[[], Coordinator], 
         assert (await pauses.status(pause.token)).is_paused
 
 
-async def test_nobody_sees_edited_arguments_but_the_call(starting: Callable[[], Coordinator], left: str) -> None:
+async def test_only_the_call_sees_edited_arguments(starting: Callable[[], Coordinator], left: str) -> None:
     """They are in no list, no status, and not in what the approver gets back; secrets in the reason are redacted."""
     pauses = starting()
     settled = await answer(pauses, left, args=b'{"amount": 3, "password": "hunter2"}')

@@ -71,7 +71,7 @@ async def test_a_gate_may_approve_by_default(
     assert told.payloads(ToolApprovedPayload)[0].approver_reason == "no answer before the deadline"
 
 
-async def test_without_a_timeout_a_call_waits_for_somebody(
+async def test_without_a_timeout_a_call_waits_for_an_answer(
     gating: Gating, calling: Calling, clock: FakeClock, owner: Quadruple, waiting: Waiting
 ) -> None:
     """A month later the answer still counts; meanwhile it is only looked for now and then."""
