@@ -14,11 +14,11 @@ from harborage.identity import Identity
 from harborage.planner import CallTool, Finish, FinishReason, PauseReason, RequestPause, RunContext
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable.engine import RunFailedError, RunNotFoundError, RunPhase
-from harborage.runtime.effects.gates import GatedToolUnknownError
 from harborage.runtime.host import RuntimeClosedError
 from harborage.runtime.steering import Scope, SteeringError
 from harborage.testing.planners import ScriptedPlanner
 from harborage.tools import tool
+from harborage.tools.errors import ToolNotFoundError
 
 ME = Identity("t", "u", "s")
 GOAL = Finish(FinishReason.GOAL, "done")
@@ -115,7 +115,7 @@ def test_errors_come_out_as_they_are() -> None:
         waiting(run)
         with pytest.raises(SteeringError):
             run.message("x" * 5000)
-    with pytest.raises(GatedToolUnknownError), opened(GOAL, approvals={"nope": AlwaysDeny()}):
+    with pytest.raises(ToolNotFoundError), opened(GOAL, approvals={"nope": AlwaysDeny()}):
         pass
 
 
@@ -233,7 +233,7 @@ async def test_with_a_running_loop_a_run_that_goes_on_ends_with_the_block() -> N
 
 async def test_with_a_running_loop_what_cannot_be_opened_says_so_and_leaves_nothing() -> None:
     """The error of opening comes out as it is, and the thread has ended."""
-    with pytest.raises(GatedToolUnknownError), opened(GOAL, approvals={"nope": AlwaysDeny()}):
+    with pytest.raises(ToolNotFoundError), opened(GOAL, approvals={"nope": AlwaysDeny()}):
         pass
 
 

@@ -44,10 +44,10 @@ class HarborageError(Exception):
 class InvalidOptionError(HarborageError, ValueError):
     """An option has a value that it cannot have. `option` names it, `value` is what was given."""
 
-    def __init__(self, option: str = "", value: object = None, expected: str = "") -> None:
+    def __init__(self, option: str = "", value: object = None, expected: str = "", *, message: str = "") -> None:
         self.option = option
         self.value = value
-        super().__init__(f"{option}={value!r}: expected {expected}" if option else "")
+        super().__init__(message or (f"{option}={value!r}: expected {expected}" if option else ""))
 
 
 class UnknownOptionError(HarborageError, TypeError):

@@ -17,13 +17,13 @@ from harborage.planner import CallTool, Finish, FinishReason
 from harborage.planner.finish import FinishPlanner
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable.engine import RunFailedError
-from harborage.runtime.effects.gates import GatedToolUnknownError
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
 from harborage.state.storage import open_storage
 from harborage.testing.llm import ScriptedLLM, says
 from harborage.testing.planners import ScriptedPlanner
 from harborage.tools import ToolDuplicateNameError
+from harborage.tools.errors import ToolNotFoundError
 from tests.kit.stored_runs import rows_of
 
 pytestmark = pytest.mark.anyio
@@ -94,7 +94,7 @@ def test_a_check_that_fails_opens_nothing() -> None:
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
-        ({"approvals": {"nope": AlwaysDeny()}}, GatedToolUnknownError),
+        ({"approvals": {"nope": AlwaysDeny()}}, ToolNotFoundError),
         ({"tools": [add, add]}, ToolDuplicateNameError),
     ],
 )

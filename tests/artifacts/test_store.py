@@ -10,7 +10,6 @@ import pytest
 from harborage.artifacts import (
     ARTIFACT_DRIVERS,
     ArtifactConfig,
-    ArtifactConfigError,
     ArtifactError,
     ArtifactRef,
     ArtifactScope,
@@ -23,6 +22,7 @@ from harborage.artifacts import (
     open_artifacts,
 )
 from harborage.drivers import DriverTable, DriverUnknownError
+from harborage.errors import InvalidOptionError
 
 SCOPE = ArtifactScope("tenant", "user", "session", "task")
 OTHER = ArtifactScope("other", "user", "session", "task")
@@ -128,7 +128,7 @@ async def test_files_are_kept_where_the_configuration_says(tmp_path: Path) -> No
 
 async def test_files_need_a_folder() -> None:
     """Without a root the error names the setting."""
-    with pytest.raises(ArtifactConfigError, match=r"artifacts\.fs_root"):
+    with pytest.raises(InvalidOptionError, match=r"artifacts\.fs_root"):
         await open_artifacts(ArtifactConfig(driver="fs"))
 
 
@@ -143,7 +143,7 @@ async def test_a_folder_that_cannot_be_made_fails_at_once(tmp_path: Path) -> Non
 async def test_a_negative_threshold_is_refused() -> None:
     """Zero is a real value, less is not."""
     await (await open_artifacts(ArtifactConfig(heavy_output_threshold_bytes=0))).aclose()
-    with pytest.raises(ArtifactConfigError, match="heavy_output_threshold_bytes is -1"):
+    with pytest.raises(InvalidOptionError, match="heavy_output_threshold_bytes=-1"):
         await open_artifacts(ArtifactConfig(heavy_output_threshold_bytes=-1))
 
 

@@ -11,11 +11,15 @@ from typing import Any
 
 import pytest
 
+from harborage.app.project import FolderGoneError
+from harborage.app.target import AgentNotReadyError, TargetError
 from harborage.cli.options import storage_url
 from harborage.cli.storage import NoDatabaseError, open_kept_storage, run_command
 from harborage.errors import HarborageError
+from harborage.llm.account import PriceUnknownError
 from harborage.runtime.durable.engine import RunEndedError, RunNotFoundError
-from harborage.runtime.history import ForkError
+from harborage.runtime.history import ForkError, RunPrefixError
+from harborage.state.errors import StorageUrlError
 from harborage.state.storage import open_storage
 from tests.kit.stored_runs import rows_of
 
@@ -60,6 +64,12 @@ async def test_a_database_that_is_there_is_opened(tmp_path: Path) -> None:
     [
         (HarborageError("it\nbroke"), 1),
         (ForkError("no such step"), 2),
+        (AgentNotReadyError("no key"), 2),
+        (FolderGoneError("/gone"), 2),
+        (PriceUnknownError("m"), 2),
+        (RunPrefixError("01", ("0100", "0101")), 2),
+        (StorageUrlError("sqlite"), 2),
+        (TargetError("x", "no such file"), 2),
         (RunNotFoundError("r"), 2),
         (RunEndedError("r"), 1),
         (NoDatabaseError("x", "none"), 2),

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from harborage.errors import InvalidOptionError
 from harborage.events import (
     AuditAdminScopeUsedPayload,
     AuditRedactionFailedPayload,
     BusClosedError,
     BusConfig,
-    BusConfigError,
     Cursor,
     CursorTooOldError,
     Event,
@@ -431,13 +431,13 @@ def test_bounds_have_these_defaults() -> None:
 @each_row("value", [0, -1])
 def test_bounds_must_be_positive(field: str, value: int) -> None:
     """Zero or less is refused by name."""
-    with pytest.raises(BusConfigError, match=field) as caught:
+    with pytest.raises(InvalidOptionError, match=field) as caught:
         BusConfig(**{field: value})
-    assert caught.value.field == field
+    assert (caught.value.option, caught.value.value) == (field, value)
 
 
 def test_the_window_may_be_zero_but_not_less() -> None:
     """Zero turns replay off; a negative window makes no sense."""
     assert BusConfig(replay_buffer_size=0).replay_buffer_size == 0
-    with pytest.raises(BusConfigError, match="replay_buffer_size"):
+    with pytest.raises(InvalidOptionError, match="replay_buffer_size"):
         BusConfig(replay_buffer_size=-1)

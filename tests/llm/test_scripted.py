@@ -39,7 +39,6 @@ from harborage.llm.scripted import (
     ScriptedTurn,
     ScriptExhaustedError,
     ScriptInvalidError,
-    ScriptResultMissingError,
     load_script,
     make,
 )
@@ -319,8 +318,8 @@ async def test_a_call_takes_values_from_a_result() -> None:
     talk = [user("go"), events('{"task_id":"a"}'), events("no JSON"), events('{"task_id":"b"}'), events("[1]")]
     (call,) = (await model.complete(CompleteRequest(messages=talk))).tool_calls
     assert json.loads(call.args) == {"task_id": "b", "all": ["a"], "plain": {"$result": 1}}
-    with pytest.raises(ScriptResultMissingError, match="no tool result has 'task_id'"):
+    with pytest.raises(ScriptInvalidError, match="no tool result has 'task_id'"):
         await model.complete(CompleteRequest(messages=[user("go")]))
     late = ScriptedCall("x", {"id": {"$result": "task_id", "nth": 3}})
-    with pytest.raises(ScriptResultMissingError, match="number 3"):
+    with pytest.raises(ScriptInvalidError, match="number 3"):
         await ScriptedModel(Script((ScriptedTurn(tool_calls=(late,)),))).complete(CompleteRequest(messages=talk))

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from harborage.errors import InvalidOptionError
 from harborage.events import MemoryEventBus
 from harborage.identity import Identity
 from harborage.memory import (
     InvalidSnapshotError,
     Memory,
     MemoryClosedError,
-    MemoryConfigError,
     MemoryCorruptError,
     MemoryHealth,
     MemoryIdentityError,
@@ -388,9 +388,9 @@ async def test_a_memory_needs_its_parts() -> None:
     bus = MemoryEventBus()
     missing: Any = None
     for parts, config in (((missing, bus), TRUNCATION), ((MemoryStateStore(), missing), NONE)):
-        with pytest.raises(MemoryConfigError, match="a state store and an event bus"):
+        with pytest.raises(InvalidOptionError, match="a state store and an event bus"):
             SessionMemory(*parts, config)
-    with pytest.raises(MemoryConfigError, match="rolling_summary needs a summariser"):
+    with pytest.raises(InvalidOptionError, match="rolling_summary needs a summariser"):
         SessionMemory(MemoryStateStore(), bus, ROLLING)
     await bus.aclose()
 

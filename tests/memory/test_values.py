@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harborage.memory import Memory, MemoryConfigError, MemoryStrategy, Turn
+from harborage.errors import InvalidOptionError
+from harborage.memory import Memory, MemoryStrategy, Turn
 from harborage.memory.values import estimate_summary, estimate_turns
 
 
@@ -18,12 +19,12 @@ def test_sizes_are_bytes_by_four_rounded_up() -> None:
 
 def test_a_setting_that_cannot_work_is_refused() -> None:
     """An unknown strategy lists those there are; a negative or fractional number names its setting."""
-    with pytest.raises(MemoryConfigError, match=r"no memory strategy 'truncate'.*none, truncation, rolling_summary"):
+    with pytest.raises(InvalidOptionError, match=r"no memory strategy 'truncate'.*none, truncation, rolling_summary"):
         Memory(strategy="truncate")
     for field, value in {"tokens": -1, "backlog": -1, "summary_timeout_s": 0}.items():
-        with pytest.raises(MemoryConfigError, match=field):
+        with pytest.raises(InvalidOptionError, match=field):
             Memory(**{field: value})
     for field in ("tokens", "backlog"):
-        with pytest.raises(MemoryConfigError, match=field):
+        with pytest.raises(InvalidOptionError, match=field):
             Memory(**{field: True})
     assert Memory(strategy="truncation").strategy is MemoryStrategy.TRUNCATION

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harborage.artifacts import ArtifactScope, MemoryArtifactStore
+from harborage.artifacts import ArtifactNotFoundError, ArtifactScope, MemoryArtifactStore
 from harborage.codec import UnserializableError
 from harborage.errors import InvalidOptionError
 from harborage.events import MemoryEventBus
@@ -27,7 +27,6 @@ from harborage.planner import (
     SpawnTask,
 )
 from harborage.runtime.durable.engine import EngineClosedError, RunFailedError, RunNotFoundError, RunPhase
-from harborage.runtime.effects.contexts import InputArtifactMissingError
 from harborage.runtime.host import Runtime, RuntimeClosedError, RuntimeOpenError
 from harborage.state.storage import Storage
 from harborage.store import Commit, Committed
@@ -511,9 +510,9 @@ async def test_an_input_artifact_that_is_not_there_is_refused_before_anything_st
         for scope in (("t2", "u", "s"), ("t", "u2", "s"), ("t", "u", "s2"))
     ]
     bench = await runtimes([GOAL], artifacts=artifacts)
-    with pytest.raises(InputArtifactMissingError) as caught:
+    with pytest.raises(ArtifactNotFoundError) as caught:
         await bench.start(input_artifacts=[mine.id, "gone", *others, ""])
-    assert caught.value.ids == ("gone", *others, "")
+    assert caught.value.id == ", ".join(("gone", *others, ""))
     for wrong in (mine.id, [mine], 3):
         with pytest.raises(InvalidOptionError, match="input_artifacts"):
             await bench.start(input_artifacts=wrong)

@@ -31,8 +31,8 @@ from harborage.tools import (
     SideEffect,
     ToolCatalog,
     ToolDescriptor,
+    ToolInvalidError,
     ToolPolicy,
-    ToolProbeMissingError,
     UnsupportedTypeError,
     tool,
 )
@@ -273,7 +273,7 @@ async def test_a_probe_that_cannot_tell_or_fails_leaves_the_outcome_unknown(proc
 def test_a_tool_to_be_probed_needs_its_probe() -> None:
     """That is said when the tool is registered, not after the first crash."""
     bank = Bank()
-    with pytest.raises(ToolProbeMissingError, match="pass `probe=`"):
+    with pytest.raises(ToolInvalidError, match="pass `probe=`"):
         ToolCatalog().register(bank.tool(OnUnknown.PROBE))
 
     async def look(receipt: str) -> Probed:

@@ -26,6 +26,7 @@ from harborage import (
     tool,
 )
 from harborage.artifacts.memory import MemoryArtifactStore
+from harborage.errors import InvalidOptionError
 from harborage.events import EventType
 from harborage.events.memory_bus import MemoryEventBus
 from harborage.llm import (
@@ -41,7 +42,7 @@ from harborage.llm import (
 from harborage.llm.config import Deps
 from harborage.llm.opening import count_calls
 from harborage.planner import Budget
-from harborage.runtime.loop.limits import Limits, LimitsInvalidError
+from harborage.runtime.loop.limits import Limits
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering import InboxRegistry, RunLoopMisconfiguredError, RunSpec
 from harborage.testing.clock import FakeClock
@@ -383,5 +384,5 @@ async def test_a_run_loop_refuses_a_deadline_without_a_zone() -> None:
 
 async def test_a_wrong_limit_never_reaches_a_run() -> None:
     """It is refused where it is written."""
-    with pytest.raises(LimitsInvalidError):
+    with pytest.raises(InvalidOptionError):
         RuntimeOptions(limits=Limits(cost=-1))

@@ -8,7 +8,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from harborage.runtime.effects.options import OptionsInvalidError, RuntimeOptions
+from harborage.errors import InvalidOptionError
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.loop.limits import Limits
 from harborage.sessions import SessionPolicy
 
@@ -56,6 +57,6 @@ def test_every_option_refuses_what_makes_no_sense() -> None:
                 lambda name=name, value=value: RuntimeOptions(**{name: value}),
                 lambda name=name, value=value: msgspec.structs.replace(RuntimeOptions(), **{name: value}),
             ):
-                with pytest.raises(OptionsInvalidError) as caught:
+                with pytest.raises(InvalidOptionError) as caught:
                     write()
                 assert f"{name}={value!r}" in str(caught.value)

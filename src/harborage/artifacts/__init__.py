@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from harborage.artifacts.errors import ArtifactConfigError as ArtifactConfigError
     from harborage.artifacts.errors import ArtifactCorruptError as ArtifactCorruptError
     from harborage.artifacts.errors import ArtifactError as ArtifactError
     from harborage.artifacts.errors import ArtifactNotFoundError as ArtifactNotFoundError
@@ -33,7 +32,7 @@ else:
         __name__,
         {
             "harborage.artifacts.errors": (
-                "ArtifactConfigError ArtifactCorruptError ArtifactError ArtifactNotFoundError ArtifactScopeError "
+                "ArtifactCorruptError ArtifactError ArtifactNotFoundError ArtifactScopeError "
                 "ArtifactStorageError ArtifactStoreClosedError UnsafePathError"
             ),
             "harborage.artifacts.files": "FileArtifactStore",

@@ -9,10 +9,6 @@ class ArtifactError(HarborageError):
     """The artifact store failed."""
 
 
-class ArtifactConfigError(ArtifactError):
-    """The artifact store is configured wrongly."""
-
-
 class ArtifactNotFoundError(ArtifactError, NotFoundError):
     """An artifact is not in its scope, or is listed there but its bytes are gone. `id` names it."""
 

@@ -14,10 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from harborage.artifacts.errors import ArtifactConfigError, ArtifactStoreClosedError
+from harborage.artifacts.errors import ArtifactStoreClosedError
 from harborage.artifacts.folder import ArtifactFolder
 from harborage.artifacts.store import ArtifactStore, ChangeCounts
 from harborage.artifacts.values import ArtifactRef, ArtifactScope, make_ref, require_scope, sha256_hex, to_plain_source
+from harborage.errors import InvalidOptionError
 
 if TYPE_CHECKING:
     from harborage.artifacts.store import ArtifactConfig
@@ -139,9 +140,9 @@ async def make(config: ArtifactConfig) -> ArtifactStore:
     """Open the store in the folder that `artifacts.fs_root` names.
 
     Raises:
-        ArtifactConfigError: no folder is named.
+        InvalidOptionError: no folder is named.
         ArtifactStorageError: the folder cannot be made or read.
     """
     if not config.fs_root:
-        raise ArtifactConfigError("artifacts.fs_root is empty; name the folder that the fs driver shall use")
+        raise InvalidOptionError("artifacts.fs_root", config.fs_root, "the folder that the fs driver shall use")
     return await FileArtifactStore.open(config.fs_root)

@@ -12,9 +12,10 @@ from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from harborage.artifacts.errors import ArtifactConfigError, ArtifactError, ArtifactScopeError
+from harborage.artifacts.errors import ArtifactError, ArtifactScopeError
 from harborage.artifacts.values import TEXT_MIME_TYPE, ArtifactRef, ArtifactScope, covers, require_scope
 from harborage.drivers import DriverTable
+from harborage.errors import InvalidOptionError
 
 _STRIPES: Final = 1024
 
@@ -245,11 +246,13 @@ async def open_artifacts(
     """Open the store that `config` names; a blank driver name means `inmem`.
 
     Raises:
-        ArtifactConfigError: the threshold is negative, or the driver misses a setting it needs.
+        InvalidOptionError: the threshold is negative, or the driver misses a setting it needs.
         DriverUnknownError: no such driver; the message lists the known ones.
     """
     if config.heavy_output_threshold_bytes < 0:
-        raise ArtifactConfigError(
-            f"artifacts.heavy_output_threshold_bytes is {config.heavy_output_threshold_bytes}; it must not be negative"
+        raise InvalidOptionError(
+            "artifacts.heavy_output_threshold_bytes",
+            config.heavy_output_threshold_bytes,
+            "a number that is not negative",
         )
     return await drivers.factory(config.driver or "inmem")(config)

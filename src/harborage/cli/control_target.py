@@ -28,7 +28,6 @@ from harborage.cli.status import reason_of, status_of
 from harborage.cli.storage import WrongUseError, find_unfinished, open_kept_storage, release_expired_leases
 from harborage.cli.text import arguments, printable, shortened
 from harborage.clock import SYSTEM_CLOCK
-from harborage.errors import HarborageError
 from harborage.events import DurableEventBus
 from harborage.runtime.durable.engine import RunNotFoundError
 from harborage.runtime.durable.stored import StoredEngine
@@ -57,10 +56,6 @@ _DECISIONS: Final = {
     ControlType.RESUME: PauseDecision.RESUME,
 }
 _LOOK_S: Final = 0.05
-
-
-class AnsweredAlreadyError(HarborageError):
-    """The answer was not counted: another one came first."""
 
 
 class ControlTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +118,7 @@ class ControlTarget(msgspec.Struct, frozen=True, kw_only=True):
         """Send the one answer to a question; while a worker executes the run, wait up to two seconds for its effect.
 
         Raises:
-            AnsweredAlreadyError: another answer came first.
+            AlreadyResumedError: another answer came first.
         """
         who = self.record.who.with_run(question.identity.run_id)
         answer = ControlEvent(type, who, Scope.OWNER_USER, who.tenant_id, payload)
@@ -132,12 +127,13 @@ class ControlTarget(msgspec.Struct, frozen=True, kw_only=True):
         except AlreadyResumedError as error:
             settled = await self._wait_until_settled(question)
             if settled is not None:
-                raise AnsweredAlreadyError(_describe_settled(settled)) from error
+                raise AlreadyResumedError(settled.token, message=_describe_settled(settled)) from error
             what = describe_question(question)
-            raise AnsweredAlreadyError(f"{what} was already answered; {next_step(self.record)}") from error
+            text = f"{what} was already answered; {next_step(self.record)}"
+            raise AlreadyResumedError(question.token, message=text) from error
         settled = await self._wait_until_settled(question)
         if settled is not None and settled.decision != _DECISIONS[type]:
-            raise AnsweredAlreadyError(_describe_settled(settled))
+            raise AlreadyResumedError(settled.token, message=_describe_settled(settled))
 
     async def _wait_until_settled(self, question: Pause) -> Pause | None:
         """Return the question once it is settled; None when that takes longer than two seconds."""
@@ -158,7 +154,7 @@ async def open_target(url: str, name: str) -> AsyncIterator[ControlTarget]:
     Raises:
         RunNotFoundError, RunPrefixError: it names no run, or several.
         NoDatabaseError, StateError: there is no database, or it cannot be read.
-        AnsweredAlreadyError: it is the token of a question that was answered before.
+        AlreadyResumedError: it is the token of a question that was answered before.
     """
     async with open_kept_storage(url, writes=True) as storage:
         await release_expired_leases(storage)
@@ -203,14 +199,14 @@ async def _find_question(pauses: Coordinator, token: str) -> Pause | None:
     """Return the open question with this token; None when it is no token.
 
     Raises:
-        AnsweredAlreadyError: it was answered before.
+        AlreadyResumedError: it was answered before.
     """
     try:
         found = await pauses.status(token)
     except PauseNotFoundError:
         return None
     if not found.is_paused:
-        raise AnsweredAlreadyError(_describe_settled(found))
+        raise AlreadyResumedError(found.token, message=_describe_settled(found))
     return found
 
 

@@ -26,12 +26,10 @@ if TYPE_CHECKING:
     from harborage.events.errors import AggregateBadWindowError as AggregateBadWindowError
     from harborage.events.errors import BusBacklogError as BusBacklogError
     from harborage.events.errors import BusClosedError as BusClosedError
-    from harborage.events.errors import BusConfigError as BusConfigError
     from harborage.events.errors import BusStalledError as BusStalledError
     from harborage.events.errors import CursorTooOldError as CursorTooOldError
     from harborage.events.errors import EventCorruptError as EventCorruptError
     from harborage.events.errors import EventError as EventError
-    from harborage.events.errors import EventGapError as EventGapError
     from harborage.events.errors import IdentityScopeRequiredError as IdentityScopeRequiredError
     from harborage.events.errors import InvalidEventError as InvalidEventError
     from harborage.events.errors import RedactionDepthExceededError as RedactionDepthExceededError
@@ -211,8 +209,8 @@ else:
             "harborage.events.bus": "BUS_DRIVERS EventBus RecordBus RunBuffer",
             "harborage.events.durable_bus": "DurableEventBus",
             "harborage.events.errors": (
-                "AggregateBadWindowError BusBacklogError BusClosedError BusConfigError "
-                "BusStalledError CursorTooOldError EventCorruptError EventError EventGapError "
+                "AggregateBadWindowError BusBacklogError BusClosedError "
+                "BusStalledError CursorTooOldError EventCorruptError EventError "
                 "IdentityScopeRequiredError InvalidEventError RedactionDepthExceededError RedactionError "
                 "RedactionFailedError RedactorMissingError ReplayUnavailableError SequenceProvidedError "
                 "SubscriberLimitReachedError UnknownEventTypeError"

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from harborage.clock import SYSTEM_CLOCK, Timer, Timers
 from harborage.concurrency import CLOSE_GRACE_S, CancelScope, Crew
-from harborage.errors import error_reason
+from harborage.errors import InvalidOptionError, error_reason
 from harborage.events.bus import EventBus
-from harborage.events.errors import BusClosedError, BusConfigError, EventGapError, IdentityScopeRequiredError
+from harborage.events.errors import BusClosedError, EventCorruptError, IdentityScopeRequiredError
 from harborage.events.event import Event, validate_event
 from harborage.events.event_redaction import redact_event
 from harborage.events.fanout import BusConfig, FanOut, admin_scope_used
@@ -73,9 +73,9 @@ class DurableEventBus(EventBus):
         close_within_s: float = CLOSE_WITHIN_S,
     ) -> None:
         if max_backlog < 1:
-            raise BusConfigError("max_backlog")
+            raise InvalidOptionError("max_backlog", max_backlog, "a whole number above 0")
         if not 0 <= close_within_s < math.inf:
-            raise BusConfigError("close_within_s")
+            raise InvalidOptionError("close_within_s", close_within_s, "a finite number that is not negative")
         self._close_within_s = close_within_s
         self._store = store
         self._owns_store = owns_store
@@ -147,7 +147,7 @@ class DurableEventBus(EventBus):
 
         Raises:
             BusClosedError, IdentityScopeRequiredError: in this order; admins name a whole session, too.
-            EventGapError: a stored event is missing.
+            EventCorruptError: a stored event is missing.
             EventCorruptError: a stored event cannot be read.
         """
         if self._is_closed:
@@ -245,7 +245,7 @@ class DurableEventBus(EventBus):
         """Return the session's events after the sequence `after`, in order.
 
         Raises:
-            EventGapError, EventCorruptError: one is missing, or cannot be read.
+            EventCorruptError, EventCorruptError: one is missing, or cannot be read.
         """
         rows: list[EventRow] = []
         mine = EventQuery(tenant=who.tenant_id, user=who.user_id, session=who.session_id, limit=_PAGE)
@@ -259,7 +259,7 @@ class DurableEventBus(EventBus):
         rows.reverse()
         for sequence, row in enumerate(rows, max(0, after) + 1):
             if row.place != sequence:
-                raise EventGapError(who.session_id, sequence)
+                raise EventCorruptError(who.session_id, sequence, is_missing=True)
         return [decode_event(row) for row in rows]
 
 

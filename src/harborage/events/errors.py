@@ -5,14 +5,12 @@ EventError
 ├── SequenceProvidedError          the caller gave an event a number; the bus does that
 ├── InvalidEventError              an event without a payload
 ├── BusClosedError                 the bus has been closed
-├── BusConfigError                 a bound of the bus makes no sense
 ├── IdentityScopeRequiredError     a filter names less than a whole session and is not an admin's
 ├── SubscriberLimitReachedError    too many live subscriptions for one session
 ├── ReplayUnavailableError         this bus keeps nothing to replay
 ├── CursorTooOldError              the requested events are kept no longer
 ├── AggregateBadWindowError        window and bucket do not fit
-├── EventGapError                  an event is missing from the store
-├── EventCorruptError              a stored event cannot be read
+├── EventCorruptError              a stored event is missing or cannot be read
 ├── BusBacklogError                too many events wait for the store
 ├── BusStalledError                the store refuses earlier events of the session
 └── RedactionError
@@ -52,14 +50,6 @@ class BusClosedError(EventError):
     """The event bus is closed."""
 
 
-class BusConfigError(EventError):
-    """A bound of the event bus makes no sense. `field` is which one."""
-
-    def __init__(self, field: str = "", rule: str = "must be positive") -> None:
-        self.field = field
-        super().__init__(f"events: {field} {rule}")
-
-
 class IdentityScopeRequiredError(EventError):
     """A filter must name tenant, user and session, or be an admin filter."""
 
@@ -89,27 +79,17 @@ class AggregateBadWindowError(EventError):
     """Window and bucket must both be positive, and the window a whole number of buckets."""
 
 
-class EventGapError(EventError):
-    """An event is missing from the store. `session_id` and `sequence` say which."""
-
-    def __init__(self, session_id: str = "", sequence: int = 0) -> None:
-        self.session_id = session_id
-        self.sequence = sequence
-        super().__init__(
-            f"events: event {sequence} of session {session_id} is missing from the store; another program deleted it"
-        )
-
-
 class EventCorruptError(EventError):
-    """A stored event cannot be read. `session_id` and `sequence` say which."""
+    """A stored event cannot be read, or `is_missing`. `session_id` and `sequence` say which."""
 
-    def __init__(self, session_id: str = "", sequence: int = 0) -> None:
+    def __init__(self, session_id: str = "", sequence: int = 0, *, is_missing: bool = False) -> None:
         self.session_id = session_id
         self.sequence = sequence
-        super().__init__(
-            f"events: event {sequence} of session {session_id} cannot be read; another program changed it, or a later "
-            "version wrote it"
-        )
+        self.is_missing = is_missing
+        what = "cannot be read; another program changed it, or a later version wrote it"
+        if is_missing:
+            what = "is missing from the store; another program deleted it"
+        super().__init__(f"events: event {sequence} of session {session_id} {what}")
 
 
 class BusBacklogError(EventError):

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from harborage.events.errors import BusConfigError, SubscriberLimitReachedError
+from harborage.errors import InvalidOptionError
+from harborage.events.errors import SubscriberLimitReachedError
 from harborage.events.event import Event
 from harborage.events.filters import Filter, require_scope
 from harborage.events.payloads.runtime import AuditAdminScopeUsedPayload, BusSubscriptionIdleClosedPayload
@@ -42,13 +43,13 @@ class BusConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Refuse bounds that make no sense.
 
         Raises:
-            BusConfigError: names the first field that is out of bounds.
+            InvalidOptionError: names the first field that is out of bounds.
         """
         for field in ("max_subscribers_per_session", "subscriber_buffer_size", "idle_timeout_s"):
             if not getattr(self, field) > 0:
-                raise BusConfigError(field)
+                raise InvalidOptionError(field, getattr(self, field), "a number above 0")
         if self.replay_buffer_size < 0:
-            raise BusConfigError("replay_buffer_size", "must not be negative")
+            raise InvalidOptionError("replay_buffer_size", self.replay_buffer_size, "a number that is not negative")
 
 
 class FanOut:

@@ -81,10 +81,6 @@ class ScriptedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str = ""
 
 
-class ScriptResultMissingError(LLMError):
-    """A turn refers to a tool result that is not in its conversation; the text names the key."""
-
-
 class ScriptedError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A failure of a turn, by the name of its class, raised `times` times before the script goes on."""
 
@@ -301,7 +297,7 @@ def _result(key: str, nth: int, messages: Sequence[ChatMessage]) -> Any:
     try:
         return found[nth - 1]
     except IndexError:
-        raise ScriptResultMissingError(
+        raise ScriptInvalidError(
             f"no tool result has {key!r} here"
             if not found
             else f"{len(found)} tool result(s) have {key!r}, and the script asks for number {nth}"

@@ -9,7 +9,6 @@ from harborage.exports import lazy_exports
 if TYPE_CHECKING:
     from harborage.memory.errors import InvalidSnapshotError as InvalidSnapshotError
     from harborage.memory.errors import MemoryClosedError as MemoryClosedError
-    from harborage.memory.errors import MemoryConfigError as MemoryConfigError
     from harborage.memory.errors import MemoryCorruptError as MemoryCorruptError
     from harborage.memory.errors import MemoryHealthError as MemoryHealthError
     from harborage.memory.errors import MemoryIdentityError as MemoryIdentityError
@@ -31,7 +30,7 @@ else:
         __name__,
         {
             "harborage.memory.errors": (
-                "InvalidSnapshotError MemoryClosedError MemoryConfigError MemoryCorruptError MemoryHealthError "
+                "InvalidSnapshotError MemoryClosedError MemoryCorruptError MemoryHealthError "
                 "MemoryIdentityError SessionMemoryError"
             ),
             "harborage.memory.state": "HealthReason",

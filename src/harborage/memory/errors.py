@@ -10,10 +10,6 @@ class SessionMemoryError(HarborageError):
     """An operation of a session's memory failed."""
 
 
-class MemoryConfigError(SessionMemoryError):
-    """The configuration of memory is invalid."""
-
-
 class MemoryClosedError(SessionMemoryError):
     """The memory is closed."""
 

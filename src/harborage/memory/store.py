@@ -18,7 +18,7 @@ import msgspec
 from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Timers, sleep
 from harborage.concurrency import Crew
-from harborage.errors import error_reason, error_text
+from harborage.errors import InvalidOptionError, error_reason, error_text
 from harborage.events import (
     Event,
     EventBus,
@@ -30,13 +30,7 @@ from harborage.events import (
 )
 from harborage.identity import Identity, Quadruple, missing_parts
 from harborage.ids import new_id
-from harborage.memory.errors import (
-    InvalidSnapshotError,
-    MemoryClosedError,
-    MemoryConfigError,
-    MemoryCorruptError,
-    MemoryIdentityError,
-)
+from harborage.memory.errors import InvalidSnapshotError, MemoryClosedError, MemoryCorruptError, MemoryIdentityError
 from harborage.memory.state import (
     Change,
     MemoryState,
@@ -82,7 +76,7 @@ class SessionMemory:
     an empty part. The recovery loop, which retries failed summaries, runs while there are any.
 
     Raises:
-        MemoryConfigError: a part is missing: the store, the bus, or the summariser of `rolling_summary`.
+        InvalidOptionError: a part is missing: the store, the bus, or the summariser of `rolling_summary`.
     """
 
     def __init__(
@@ -97,9 +91,11 @@ class SessionMemory:
     ) -> None:
         parts: tuple[object, ...] = (state, bus)
         if None in parts:
-            raise MemoryConfigError("memory needs a state store and an event bus")
+            option = "bus" if parts[1] is None else "state"
+            raise InvalidOptionError(option, None, message="memory needs a state store and an event bus")
         if config.strategy is MemoryStrategy.ROLLING_SUMMARY and summariser is None:
-            raise MemoryConfigError("memory strategy rolling_summary needs a summariser: pass a model, or a summariser")
+            text = "memory strategy rolling_summary needs a summariser: pass a model, or a summariser"
+            raise InvalidOptionError("summariser", None, message=text)
         self.config = config
         self._state = state
         self._swapping = state if isinstance(state, SwappingStateStore) else None

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from harborage.memory.errors import MemoryConfigError
+from harborage.errors import InvalidOptionError
 
 VERBATIM_TURNS: Final = 4
 """How many of the newest turns `rolling_summary` keeps word for word."""
@@ -44,7 +44,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     runtime's own), `summary_timeout_s` how many seconds one may take.
 
     Raises:
-        MemoryConfigError: an unknown strategy, or a negative number; the message lists the strategies.
+        InvalidOptionError: an unknown strategy, or a negative number; the message lists the strategies.
     """
 
     strategy: MemoryStrategy | str = MemoryStrategy.ROLLING_SUMMARY
@@ -58,13 +58,14 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "strategy", MemoryStrategy(self.strategy))
         except ValueError:
             known = ", ".join(MemoryStrategy)
-            raise MemoryConfigError(f"there is no memory strategy {self.strategy!r}; use one of: {known}") from None
+            text = f"there is no memory strategy {self.strategy!r}; use one of: {known}"
+            raise InvalidOptionError("strategy", self.strategy, message=text) from None
         for field in ("tokens", "backlog"):
             value = getattr(self, field)
             if type(value) is not int or value < 0:
-                raise MemoryConfigError(f"memory {field} is {value!r}; use a whole number from 0 on")
+                raise InvalidOptionError(field, value, "a whole number from 0 on")
         if not self.summary_timeout_s > 0:
-            raise MemoryConfigError(f"memory summary_timeout_s is {self.summary_timeout_s!r}; use a positive number")
+            raise InvalidOptionError("summary_timeout_s", self.summary_timeout_s, "a number above 0")
 
 
 class TurnDigest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -8,7 +8,6 @@ from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
     from harborage.planner.spawning import SpawnDepthExceededError as SpawnDepthExceededError
-    from harborage.runtime.effects.children import AwaitSelfError as AwaitSelfError
     from harborage.runtime.effects.executor import CatalogToolExecutor as CatalogToolExecutor
     from harborage.runtime.effects.executor import ParallelDispatchError as ParallelDispatchError
     from harborage.runtime.effects.executor import ToolInvokeError as ToolInvokeError
@@ -24,7 +23,6 @@ else:
         __name__,
         {
             "harborage.planner.spawning": "SpawnDepthExceededError",
-            "harborage.runtime.effects.children": "AwaitSelfError",
             "harborage.runtime.effects.executor": "CatalogToolExecutor ParallelDispatchError ToolInvokeError",
             "harborage.runtime.effects.heavy": (
                 "DEFAULT_HEAVY_THRESHOLD PREVIEW_FIELD_MAX_BYTES PREVIEW_TOTAL_MAX_BYTES Projection "

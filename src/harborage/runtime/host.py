@@ -104,9 +104,9 @@ class Runtime:
     `rolling_summary`), or a `Memory` with limits; by default nothing is remembered.
 
     Raises:
-        MindError: neither a planner nor a model is given, or both, or instructions for a planner of your own.
+        InvalidOptionError: neither a planner nor a model is given, or both, or instructions for a planner of your own;
+            or there is no such strategy of memory, or nothing to make its summaries.
         ContextProviderError: what is given as context is no list of providers.
-        MemoryConfigError: there is no such strategy, or nothing to make its summaries.
         InvalidConfigError: the planner is none, or its configuration cannot be used.
         CallbackKindError: something that is called is async and must not be, or must be.
     """
@@ -258,9 +258,9 @@ class Runtime:
             RuntimeClosedError, EngineElsewhereError: outside `async with`, or on another event loop than that.
             IdentityRequiredError: `who` is incomplete.
             ValueError: a value is none of its kind; the goal is empty, or the deadline has no zone.
-            InputArtifactMissingError: an input artifact is not in this session.
+            ArtifactNotFoundError: an input artifact is not in this session.
             PriceUnknownError: cost is limited, and the model has no known price.
-            SessionReopenForbiddenError: the session was closed; a new conversation needs a new id.
+            SessionClosedError: the session was closed; a new conversation needs a new id.
             ContextProviderError: the context is neither, or cannot be recorded.
             ContextUnavailableError: a required provider gave nothing.
         """

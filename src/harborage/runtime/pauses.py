@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from harborage.runtime.durable.pauses.errors import AlreadyResumedError as AlreadyResumedError
     from harborage.runtime.durable.pauses.errors import CheckpointCorruptError as CheckpointCorruptError
     from harborage.runtime.durable.pauses.errors import CrossTenantScopeError as CrossTenantScopeError
-    from harborage.runtime.durable.pauses.errors import InvalidDeadlineError as InvalidDeadlineError
     from harborage.runtime.durable.pauses.errors import InvalidPageError as InvalidPageError
     from harborage.runtime.durable.pauses.errors import InvalidReasonError as InvalidReasonError
     from harborage.runtime.durable.pauses.errors import PauseAmbiguousError as PauseAmbiguousError
@@ -56,7 +55,7 @@ else:
             "harborage.runtime.durable.pauses.coordinator": "Coordinator",
             "harborage.runtime.durable.pauses.errors": (
                 "AlreadyAnsweredError AlreadyResumedError CheckpointCorruptError CrossTenantScopeError "
-                "InvalidDeadlineError InvalidPageError InvalidReasonError PauseAmbiguousError "
+                "InvalidPageError InvalidReasonError PauseAmbiguousError "
                 "PauseDecisionError PauseError PauseNotFoundError PauseScopeMismatchError UnsupportedFormatVersionError"
             ),
             "harborage.runtime.durable.pauses.listing": (

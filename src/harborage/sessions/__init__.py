@@ -11,15 +11,12 @@ from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
     from harborage.sessions.errors import SessionAlreadyOpenError as SessionAlreadyOpenError
-    from harborage.sessions.errors import SessionBusRequiredError as SessionBusRequiredError
     from harborage.sessions.errors import SessionClosedError as SessionClosedError
     from harborage.sessions.errors import SessionCorruptError as SessionCorruptError
     from harborage.sessions.errors import SessionError as SessionError
     from harborage.sessions.errors import SessionMismatchError as SessionMismatchError
     from harborage.sessions.errors import SessionNotFoundError as SessionNotFoundError
     from harborage.sessions.errors import SessionRegistryClosedError as SessionRegistryClosedError
-    from harborage.sessions.errors import SessionReopenForbiddenError as SessionReopenForbiddenError
-    from harborage.sessions.errors import SessionStoreRequiredError as SessionStoreRequiredError
     from harborage.sessions.model import Reaped as Reaped
     from harborage.sessions.model import Session as Session
     from harborage.sessions.model import SessionFilter as SessionFilter
@@ -34,10 +31,8 @@ else:
         __name__,
         {
             "harborage.sessions.errors": (
-                "SessionAlreadyOpenError SessionBusRequiredError SessionClosedError "
-                "SessionCorruptError SessionError SessionMismatchError SessionNotFoundError "
-                "SessionRegistryClosedError SessionReopenForbiddenError "
-                "SessionStoreRequiredError"
+                "SessionAlreadyOpenError SessionClosedError SessionCorruptError SessionError SessionMismatchError "
+                "SessionNotFoundError SessionRegistryClosedError"
             ),
             "harborage.sessions.model": (
                 "Reaped Session SessionFilter SessionInspection SessionLimits SessionPolicy Sweep"

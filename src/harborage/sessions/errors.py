@@ -1,11 +1,8 @@
 """The errors of sessions. Sessions raise `identity.IdentityRequiredError`, too.
 
 SessionError
-├── SessionStoreRequiredError     a registry needs a store
-├── SessionBusRequiredError       a registry needs a bus
 ├── SessionRegistryClosedError    the registry was closed
 ├── SessionMismatchError          the id is not that of the caller's session
-├── SessionReopenForbiddenError   the session was closed, for good
 ├── SessionAlreadyOpenError       the session is open already
 ├── SessionClosedError            the session was closed
 ├── SessionNotFoundError          no such session
@@ -21,14 +18,6 @@ from harborage.errors import HarborageError, NotFoundError
 
 class SessionError(HarborageError):
     """An operation on a session failed."""
-
-
-class SessionStoreRequiredError(SessionError):
-    """A session registry needs the store of its sessions."""
-
-
-class SessionBusRequiredError(SessionError):
-    """A session registry needs the bus on which it publishes the events of its sessions."""
 
 
 class SessionRegistryClosedError(SessionError):
@@ -48,15 +37,15 @@ class SessionMismatchError(_AboutSessionError):
         super().__init__(session_id, f"session {session_id!r} is not the session of the caller's identity")
 
 
-class SessionReopenForbiddenError(_AboutSessionError):
-    """A closed session does not open again; use a new id. `closed_at` and `reason` are those of its close."""
+class SessionClosedError(_AboutSessionError):
+    """A closed session takes no runs and does not open again. `closed_at` and `reason` are those of its close."""
 
     def __init__(self, session_id: str = "", closed_at: datetime | None = None, reason: str = "") -> None:
         self.closed_at = closed_at
         self.reason = reason
         when = "" if closed_at is None else f" at {closed_at.isoformat()}"
         why = f" ({reason})" if reason else ""
-        super().__init__(session_id, f"session {session_id!r} was closed{when}{why}; a new one needs a new id")
+        super().__init__(session_id, f"session {session_id!r} was closed{when}{why}; start a new one under a new id")
 
 
 class SessionAlreadyOpenError(_AboutSessionError):
@@ -64,13 +53,6 @@ class SessionAlreadyOpenError(_AboutSessionError):
 
     def __init__(self, session_id: str = "") -> None:
         super().__init__(session_id, f"session {session_id!r} is open already; ensure_open accepts that")
-
-
-class SessionClosedError(_AboutSessionError):
-    """The session was closed; start a new one under a new id."""
-
-    def __init__(self, session_id: str = "") -> None:
-        super().__init__(session_id, f"session {session_id!r} was closed; start a new one under a new id")
 
 
 class SessionNotFoundError(SessionError, NotFoundError):

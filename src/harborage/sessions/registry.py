@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Clock, sleep, timers_of
 from harborage.concurrency import Crew
+from harborage.errors import InvalidOptionError
 from harborage.events import (
     AdminActionPayload,
     Event,
@@ -42,14 +43,11 @@ from harborage.identity import (
 )
 from harborage.sessions.errors import (
     SessionAlreadyOpenError,
-    SessionBusRequiredError,
     SessionClosedError,
     SessionCorruptError,
     SessionMismatchError,
     SessionNotFoundError,
     SessionRegistryClosedError,
-    SessionReopenForbiddenError,
-    SessionStoreRequiredError,
 )
 from harborage.sessions.model import (
     ANY,
@@ -87,7 +85,7 @@ class SessionRegistry:
     every session that is closed here. The owner of the store and the bus closes them, after the registry.
 
     Raises:
-        SessionStoreRequiredError, SessionBusRequiredError: that part is None.
+        InvalidOptionError: the store or the bus is None.
     """
 
     def __init__(
@@ -101,9 +99,9 @@ class SessionRegistry:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if store is None:
-            raise SessionStoreRequiredError()
+            raise InvalidOptionError("store", store, "the store of the sessions")
         if bus is None:
-            raise SessionBusRequiredError()
+            raise InvalidOptionError("bus", bus, "the bus on which the events of sessions are published")
         self._store = store
         self._bus = bus
         self._policy = policy.effective()
@@ -125,7 +123,7 @@ class SessionRegistry:
         """Open a new session of `who`, whose identity names it. Each tenant and user has session ids of their own.
 
         Raises:
-            SessionRegistryClosedError, IdentityRequiredError, SessionMismatchError, SessionReopenForbiddenError,
+            SessionRegistryClosedError, IdentityRequiredError, SessionMismatchError, SessionClosedError,
             SessionAlreadyOpenError: in this order; nothing was opened.
         """
         owner = self._owner(who, "sessions.open")
@@ -141,7 +139,7 @@ class SessionRegistry:
 
         Raises:
             SessionRegistryClosedError, IdentityRequiredError: in this order.
-            SessionReopenForbiddenError: it was closed; a new conversation needs a new id.
+            SessionClosedError: it was closed; a new conversation needs a new id.
         """
         session, _ = await self._open_row(self._owner(who, "sessions.ensure_open"), {})
         return session
@@ -156,7 +154,7 @@ class SessionRegistry:
         done = await self._store.touch_session(owner)
         session = _session(owner, done.row)
         if not done.is_changed:
-            raise SessionClosedError(session.id)
+            raise _closed(session)
         self._publish_touched(session)
         return session
 
@@ -168,7 +166,7 @@ class SessionRegistry:
 
         Raises:
             SessionRegistryClosedError, IdentityRequiredError: in this order.
-            SessionReopenForbiddenError: it was closed; a new conversation needs a new id.
+            SessionClosedError: it was closed; a new conversation needs a new id.
         """
         owner = self._owner(who, "sessions.visit")
         now = self._clock.now()
@@ -180,7 +178,7 @@ class SessionRegistry:
             done = await self._store.touch_session(owner, before=micros(now - _VISIT_INTERVAL) + 1)
             session = _session(owner, done.row)
             if session.closed:
-                raise _reopen_forbidden(session)
+                raise _closed(session)
             if done.is_changed:
                 self._publish_touched(session)
         self._visited.pop(owner, None)
@@ -189,10 +187,10 @@ class SessionRegistry:
             del self._visited[next(iter(self._visited))]
         return session
 
-    def session_closed_error(self, row: SessionRow) -> SessionReopenForbiddenError:
+    def session_closed_error(self, row: SessionRow) -> SessionClosedError:
         """Return the error for a run that the store did not start because another process closed its session."""
         self._visited.pop(row.who, None)
-        return _reopen_forbidden(session_of(row))
+        return _closed(session_of(row))
 
     async def close(self, who: Who, reason: str = "") -> Session:
         """Close the session of `who` for good, and return it. One that was closed before keeps its time and reason.
@@ -341,7 +339,7 @@ class SessionRegistry:
         done = await self._store.open_session(owner, context=codec.encode(context, "session"))
         session = _session(owner, done.row)
         if session.closed:
-            raise _reopen_forbidden(session)
+            raise _closed(session)
         if done.is_changed:
             body = SessionOpenedPayload(session.id, unix_ns(session.opened_at))
             self._publish(EventType.SESSION_OPENED, owner, body)
@@ -401,8 +399,8 @@ def _session(who: Identity, row: SessionRow | None) -> Session:
     return session_of(row)
 
 
-def _reopen_forbidden(session: Session) -> SessionReopenForbiddenError:
-    return SessionReopenForbiddenError(session.id, session.closed_at, session.closed_reason)
+def _closed(session: Session) -> SessionClosedError:
+    return SessionClosedError(session.id, session.closed_at, session.closed_reason)
 
 
 def _named(names: Iterable[str]) -> tuple[str, ...]:

@@ -23,13 +23,10 @@ if TYPE_CHECKING:
     from harborage.tools.errors import ToolDuplicateNameError as ToolDuplicateNameError
     from harborage.tools.errors import ToolError as ToolError
     from harborage.tools.errors import ToolExampleInvalidError as ToolExampleInvalidError
-    from harborage.tools.errors import ToolFilterInvalidError as ToolFilterInvalidError
     from harborage.tools.errors import ToolInvalidArgsError as ToolInvalidArgsError
-    from harborage.tools.errors import ToolMimeInvalidError as ToolMimeInvalidError
-    from harborage.tools.errors import ToolNameMismatchError as ToolNameMismatchError
+    from harborage.tools.errors import ToolInvalidError as ToolInvalidError
     from harborage.tools.errors import ToolNotFoundError as ToolNotFoundError
     from harborage.tools.errors import ToolPolicyExhaustedError as ToolPolicyExhaustedError
-    from harborage.tools.errors import ToolProbeMissingError as ToolProbeMissingError
     from harborage.tools.errors import ToolRejectedError as ToolRejectedError
     from harborage.tools.errors import ToolTimeoutError as ToolTimeoutError
     from harborage.tools.errors import UnsupportedTypeError as UnsupportedTypeError
@@ -62,9 +59,8 @@ else:
             "harborage.tools.enums": "ErrorClass Loading OnUnknown SideEffect Transport ValidateMode",
             "harborage.tools.errors": (
                 "HandleUnknownError ToolCrashedError ToolDuplicateNameError ToolError ToolExampleInvalidError "
-                "ToolFilterInvalidError ToolInvalidArgsError ToolMimeInvalidError ToolNameMismatchError "
-                "ToolNotFoundError ToolPolicyExhaustedError ToolProbeMissingError ToolRejectedError ToolTimeoutError "
-                "UnsupportedTypeError"
+                "ToolInvalidArgsError ToolInvalidError ToolNotFoundError ToolPolicyExhaustedError ToolRejectedError "
+                "ToolTimeoutError UnsupportedTypeError"
             ),
             "harborage.tools.function": "ToolOptions register_function tool",
             "harborage.tools.invoke": "BetweenAttempts Invoker OnAttempt run_with_policy",

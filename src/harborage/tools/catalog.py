@@ -18,16 +18,13 @@ from msgspec.structs import force_setattr
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import CancelScope
-from harborage.errors import all_of, names_of
+from harborage.errors import InvalidOptionError, all_of, names_of
 from harborage.tools.enums import Loading, OnUnknown
 from harborage.tools.errors import (
     ToolDuplicateNameError,
     ToolExampleInvalidError,
-    ToolFilterInvalidError,
-    ToolMimeInvalidError,
-    ToolNameMismatchError,
+    ToolInvalidError,
     ToolNotFoundError,
-    ToolProbeMissingError,
 )
 from harborage.tools.model import Tool, ToolDescriptor
 
@@ -97,7 +94,7 @@ class ToolCatalog:
 
         Raises:
             ToolDuplicateNameError: it has no name or no body, or its name is taken; the tool that has it stays.
-            ToolExampleInvalidError, ToolMimeInvalidError, ToolProbeMissingError: the tool contradicts itself.
+            ToolExampleInvalidError, ToolInvalidError: the tool contradicts itself.
         """
         name = descriptor.tool.name
         if not name or name in self._descriptors:
@@ -119,7 +116,7 @@ class ToolCatalog:
         """Return the tools that pass `filter`, sorted by name.
 
         Raises:
-            ToolFilterInvalidError: its search is not a regular expression.
+            InvalidOptionError: its search is not a regular expression.
         """
         wanted = CatalogFilter() if filter is None else filter
         modes = wanted.loading_modes or (Loading.ALWAYS,)
@@ -140,14 +137,16 @@ class ToolCatalog:
 
         Raises:
             ToolNotFoundError: a name is unknown.
-            ToolNameMismatchError: a replacement is named otherwise.
-            ToolDuplicateNameError, ToolExampleInvalidError, ToolMimeInvalidError: as for `register`.
+            ToolInvalidError: a replacement is named otherwise.
+            ToolDuplicateNameError, ToolExampleInvalidError, ToolInvalidError: as for `register`.
         """
         for name, descriptor in descriptors.items():
             if name not in self._descriptors:
                 raise ToolNotFoundError(name)
             if descriptor.tool.name != name:
-                raise ToolNameMismatchError(name, descriptor.tool.name)
+                found = descriptor.tool.name
+                reason = f"it cannot be replaced by one that is named {found!r}; keep the name"
+                raise ToolInvalidError(name, "name", reason)
             _check_descriptor(descriptor)
         self._descriptors = {**self._descriptors, **descriptors}
         self._version += 1
@@ -228,7 +227,7 @@ def _compile_search(search: str) -> re.Pattern[str] | None:
     try:
         return re.compile(search) if search else None
     except re.error as error:
-        raise ToolFilterInvalidError(f"the filter's search is not a regular expression: {error}") from error
+        raise InvalidOptionError("search", search, f"a regular expression; this is none: {error}") from error
 
 
 def _check_descriptor(descriptor: ToolDescriptor) -> None:
@@ -237,7 +236,8 @@ def _check_descriptor(descriptor: ToolDescriptor) -> None:
     if not callable(descriptor.body):
         raise ToolDuplicateNameError(tool.name, f"tool {tool.name!r} needs a body to call")
     if tool.on_unknown is OnUnknown.PROBE and descriptor.probe is None:
-        raise ToolProbeMissingError(tool.name)
+        reason = "interrupted calls are to be probed, but it has no probe; pass `probe=`"
+        raise ToolInvalidError(tool.name, "probe", reason)
     known = tool.args_schema.get("properties")
     for example in tool.examples if known else ():
         unknown = tuple(sorted(set(example.args) - set(known or ())))
@@ -245,7 +245,8 @@ def _check_descriptor(descriptor: ToolDescriptor) -> None:
             raise ToolExampleInvalidError(tool.name, unknown)
     for pattern in tool.handles_mime:
         if not re.match(_MIME, pattern):
-            raise ToolMimeInvalidError(tool.name, pattern)
+            reason = f"handles_mime {pattern!r} must be an exact type or 'type/*' ('*/*' is not valid)"
+            raise ToolInvalidError(tool.name, "handles_mime", reason)
 
 
 _MIME = r"^[^/*\s]+/(\*|[^/*\s]+)$"

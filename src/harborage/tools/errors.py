@@ -3,11 +3,8 @@
     ToolError
     ├── ToolNotFoundError            no such tool, or none that this caller may see
     ├── ToolDuplicateNameError       a registration without a usable name
-    ├── ToolNameMismatchError        a replacement with another tool's name
+    ├── ToolInvalidError             a name, MIME pattern or policy that no catalog takes
     ├── ToolExampleInvalidError      an example that does not fit the tool's own schema
-    ├── ToolMimeInvalidError         a `handles_mime` entry that is neither `type/subtype` nor `type/*`
-    ├── ToolProbeMissingError        interrupted calls are to be probed, and the tool has no probe
-    ├── ToolFilterInvalidError       a catalog filter whose search is no regular expression
     ├── UnsupportedTypeError         a signature that has no JSON Schema
     ├── ToolInvalidArgsError         arguments or a result that do not fit; names the path
     ├── ToolTimeoutError             an attempt ran past its deadline (also a builtin TimeoutError)
@@ -62,13 +59,13 @@ class ToolDuplicateNameError(ToolError):
         super().__init__(message or (taken if name else "a tool needs a name"))
 
 
-class ToolNameMismatchError(ToolError):
-    """A replacement for one tool has another tool's name."""
+class ToolInvalidError(ToolError):
+    """No catalog takes a tool like this. `name` is the tool's, `field` the part of it that is wrong."""
 
-    def __init__(self, name: str = "", found: str = "") -> None:
+    def __init__(self, name: str = "", field: str = "", reason: str = "") -> None:
         self.name = name
-        self.found = found
-        super().__init__(f"cannot replace {name!r} by a tool that is named {found!r}; keep the name")
+        self.field = field
+        super().__init__(f"tool {name!r}: {reason}" if name else reason)
 
 
 class ToolExampleInvalidError(ToolError):
@@ -78,29 +75,6 @@ class ToolExampleInvalidError(ToolError):
         self.name = name
         self.unknown = unknown
         super().__init__(f"tool {name!r}: an example uses arguments that its schema lacks: {', '.join(unknown)}")
-
-
-class ToolMimeInvalidError(ToolError):
-    """A `handles_mime` entry is neither an exact type nor `type/*`. `pattern` is that entry."""
-
-    def __init__(self, name: str = "", pattern: str = "") -> None:
-        self.name = name
-        self.pattern = pattern
-        super().__init__(
-            f"tool {name!r}: handles_mime {pattern!r} must be an exact type or 'type/*' ('*/*' is not valid)"
-        )
-
-
-class ToolProbeMissingError(ToolError):
-    """A tool's policy says `on_unknown` probe, and the tool has no probe. `name` is the tool's."""
-
-    def __init__(self, name: str = "") -> None:
-        self.name = name
-        super().__init__(f"tool {name!r}: interrupted calls are to be probed, but it has no probe; pass `probe=`")
-
-
-class ToolFilterInvalidError(ToolError):
-    """A catalog filter's search is not a regular expression."""
 
 
 class UnsupportedTypeError(ToolError):

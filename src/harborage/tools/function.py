@@ -109,7 +109,7 @@ def register_function(catalog: ToolCatalog, name: str, fn: Callable[..., Any], *
 
     Raises:
         UnsupportedTypeError: the signature has no JSON Schema; nothing is registered.
-        ToolDuplicateNameError, ToolExampleInvalidError, ToolMimeInvalidError: as for `ToolCatalog.register`.
+        ToolDuplicateNameError, ToolExampleInvalidError, ToolInvalidError: as for `ToolCatalog.register`.
     """
     if not name:
         raise ToolDuplicateNameError(name)

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from harborage.concurrency import Crew
+from harborage.errors import NotFoundError
 from harborage.identity import Quadruple
 from harborage.planner import JoinKind, JoinSpec
 from harborage.runtime.durable.engine import (
@@ -22,7 +23,7 @@ from harborage.runtime.durable.engine import (
 from harborage.runtime.durable.journal import Begun, Cut, Done, Entry, Failed, Joined
 from harborage.runtime.durable.mailbox import Mailbox
 from harborage.runtime.durable.recorder import Recorder
-from harborage.runtime.durable.steps import Doubt, Effect, EffectTable, EffectUnknownError, StepCall
+from harborage.runtime.durable.steps import Doubt, Effect, EffectTable, StepCall
 from harborage.runtime.loop.arrivals import Interrupt, StepInterruptedError
 from harborage.runtime.loop.joins import Cancelled
 from harborage.runtime.loop.joins import Done as BranchDone
@@ -202,7 +203,7 @@ async def test_a_failure_is_kept_with_its_class_and_text(opened: Open, record: P
 async def test_an_unknown_effect_is_named(opened: Open, record: PickyRecord) -> None:
     """With those that are known, and before anything is noted."""
     io = opened({"one": Effect(run=echo), "tool.": Effect(run=echo)})
-    with pytest.raises(EffectUnknownError, match=r"no effect 'two'.*one, tool\."):
+    with pytest.raises(NotFoundError, match=r"no effect 'two'.*one, tool\."):
         await io.step("two", None)
     await io.flush()
     assert record.entries() == []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harborage.runtime.durable.steps import Effect, EffectTable, EffectUnknownError, StepCall
+from harborage.errors import NotFoundError
+from harborage.runtime.durable.steps import Effect, EffectTable, StepCall
 from tests.kit.tables import each_row
 
 
@@ -25,14 +26,14 @@ def test_an_exact_name_outranks_its_family() -> None:
 def test_a_name_that_only_looks_alike_is_unknown(name: str) -> None:
     """The error names it and what there is."""
     table = EffectTable({"tool.": Effect(run=nothing), "plan": Effect(run=nothing)})
-    with pytest.raises(EffectUnknownError, match=r"known: plan, tool\.") as caught:
+    with pytest.raises(NotFoundError, match=r"known: plan, tool\.") as caught:
         table.find(name)
     assert caught.value.id == name
 
 
 def test_an_empty_table_says_so() -> None:
     """There is nothing to list."""
-    with pytest.raises(EffectUnknownError, match="known: <none>"):
+    with pytest.raises(NotFoundError, match="known: <none>"):
         EffectTable({}).find("x")
 
 

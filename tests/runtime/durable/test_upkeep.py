@@ -21,7 +21,7 @@ from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
 from harborage.runtime.pauses import PauseDecision, PauseRequest
 from harborage.runtime.run import Run
-from harborage.sessions import SessionPolicy, SessionReopenForbiddenError
+from harborage.sessions import SessionClosedError, SessionPolicy
 from harborage.state.storage import Storage, open_storage
 from harborage.store import RunQuery
 from harborage.tasks import InProcessTaskRegistry, SpawnRequest, TaskFailure, TaskKind, TaskStatus
@@ -269,7 +269,7 @@ async def test_no_run_starts_in_a_session_that_was_closed(house: House) -> None:
         await house.end(await first.start("go", who=ME))
         await first.sessions.close(ME, "enough")
     async with house.runtime(ScriptedPlanner([DONE])) as second:
-        with pytest.raises(SessionReopenForbiddenError, match="enough"):
+        with pytest.raises(SessionClosedError, match="enough"):
             await second.start("go", who=ME)
         assert len(await second.tasks.list(ME)) == 1
         assert second.control_history(who=ME) == []
@@ -289,7 +289,7 @@ async def test_no_run_starts_in_a_session_that_another_process_has_just_closed(
         await house.end(run)
         await second.sessions.close(ME, "enough")
         for _ in range(2):
-            with pytest.raises(SessionReopenForbiddenError, match="enough"):
+            with pytest.raises(SessionClosedError, match="enough"):
                 await first.start("go", who=ME)
         assert [one.status for one in await first.tasks.list(ME)] == [TaskStatus.COMPLETE]
         mine = RunQuery(tenant=ME.tenant_id, user=ME.user_id, session=ME.session_id)

@@ -14,11 +14,11 @@ from harborage.planner import CallTool, Finish, FinishReason
 from harborage.planner.finish import FinishPlanner
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.effects.assembly import Setup, assemble, catalog_of
-from harborage.runtime.effects.gates import GatedToolUnknownError
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
 from harborage.testing.planners import ScriptedPlanner
 from harborage.tools import SideEffect, ToolDuplicateNameError, UnsupportedTypeError, tool
+from harborage.tools.errors import ToolNotFoundError
 
 pytestmark = pytest.mark.anyio
 
@@ -54,7 +54,7 @@ def test_plain_functions_are_described_by_their_signatures() -> None:
     ("fields", "error"),
     [
         ({"tools": (add, add)}, ToolDuplicateNameError),
-        ({"tools": (add,), "approvals": {"nope": AlwaysDeny()}}, GatedToolUnknownError),
+        ({"tools": (add,), "approvals": {"nope": AlwaysDeny()}}, ToolNotFoundError),
         ({"options": RuntimeOptions(event_driver="nope")}, DriverUnknownError),
         ({"options": RuntimeOptions(redactor="nope")}, DriverUnknownError),
     ],

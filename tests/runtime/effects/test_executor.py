@@ -26,7 +26,6 @@ from harborage.planner import (
     SpawnTask,
 )
 from harborage.runtime.dispatch import (
-    AwaitSelfError,
     CatalogToolExecutor,
     ParallelDispatchError,
     SpawnDepthExceededError,
@@ -43,6 +42,7 @@ from harborage.tasks import (
     TaskFailure,
     TaskKind,
     TaskNotFoundError,
+    WaitCycleError,
 )
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.events import EventRecorder
@@ -401,7 +401,7 @@ async def test_a_task_that_cannot_end_is_not_awaited(
 ) -> None:
     """Unknown, another's, and the caller's own."""
     foreign = await tasks.spawn(SpawnRequest(identity=Quadruple("t2", "u", "s"), kind=TaskKind.BACKGROUND))
-    for task_id, error in (("nobody", TaskNotFoundError), (foreign.id, TaskNotFoundError), ("r", AwaitSelfError)):
+    for task_id, error in (("nobody", TaskNotFoundError), (foreign.id, TaskNotFoundError), ("r", WaitCycleError)):
         with pytest.raises(error):
             await executor.execute_decision(rc(), AwaitTask(task_id))
 

@@ -14,13 +14,14 @@ from harborage.events import MemoryEventBus, PatternRedactor
 from harborage.identity import Identity
 from harborage.planner import CallParallel, CallTool, Finish, FinishReason, JoinKind, JoinSpec, RunContext
 from harborage.runtime.approval import AlwaysApprove, AlwaysDeny, ApprovalRequest, BySideEffect, Tagged
-from harborage.runtime.effects.gates import GatedToolUnknownError, approval_gates
+from harborage.runtime.effects.gates import approval_gates
 from harborage.runtime.host import Runtime
 from harborage.runtime.pauses import Coordinator, PauseFilter, PauseState
 from harborage.state.storage import Storage
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.planners import ScriptedPlanner
 from harborage.tools import Loading, SideEffect, ToolCatalog, tool
+from harborage.tools.errors import ToolNotFoundError
 from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
@@ -122,9 +123,9 @@ def test_a_tool_that_needs_scopes_is_gated_like_any_other() -> None:
 
 async def test_a_policy_for_a_tool_that_is_not_there_is_refused(runtimes: Runtimes) -> None:
     """All such names at once: a typing error must not leave a tool unguarded."""
-    with pytest.raises(GatedToolUnknownError, match="unknown tools: reed, rite") as caught:
+    with pytest.raises(ToolNotFoundError, match="unknown tools: reed, rite") as caught:
         await runtimes([everything], tools=[read, write], approvals={"rite": AlwaysDeny(), "reed": AlwaysDeny()})
-    assert caught.value.names == ("reed", "rite")
+    assert caught.value.id == "reed, rite"
 
 
 async def test_a_policy_derived_from_a_built_in_one_is_asked_about_each_call(runtimes: Runtimes) -> None:

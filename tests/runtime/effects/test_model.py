@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harborage.artifacts import MemoryArtifactStore
+from harborage.errors import InvalidOptionError
 from harborage.events import MemoryEventBus, PatternRedactor
 from harborage.identity import Identity
 from harborage.llm import (
@@ -27,7 +28,7 @@ from harborage.planner import (
 )
 from harborage.planner.finish import FinishPlanner
 from harborage.planner.react import ReActPlanner
-from harborage.runtime.effects.model import Mind, MindError, mind_of, open_mind
+from harborage.runtime.effects.model import Mind, mind_of, open_mind
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime, RuntimeClosedError
 from harborage.runtime.run import Run
@@ -170,7 +171,7 @@ def test_the_budget_of_a_history(window: int, wanted: int | None, budget: int) -
 )
 def test_who_decides_is_said_once(given: dict, message: str) -> None:
     """Nobody, two, or instructions that nobody reads: refused when the runtime is made."""
-    with pytest.raises(MindError, match=message):
+    with pytest.raises(InvalidOptionError, match=message):
         Runtime(**given)
 
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from harborage.errors import InvalidOptionError
 from harborage.events import MemoryEventBus
 from harborage.identity import Identity
 from harborage.llm import CompleteRequest, CompleteResponse
-from harborage.memory import Memory, MemoryConfigError, SessionMemory
+from harborage.memory import Memory, SessionMemory
 from harborage.planner import CallTool, Finish, FinishReason, RunContext, SpawnSpec, SpawnTask
 from harborage.runtime.durable.engine import RunFailedError
 from harborage.runtime.durable.journal import decode_entries
@@ -231,9 +232,9 @@ async def test_a_memory_that_cannot_be_written_does_not_change_how_a_run_ends(
 async def test_what_a_memory_needs_is_checked_when_the_runtime_is_made() -> None:
     """Summaries with a planner of one's own need a summariser of one's own; an unknown strategy is refused."""
     planner = ScriptedPlanner([show])
-    with pytest.raises(MemoryConfigError, match="pass a SessionMemory"):
+    with pytest.raises(InvalidOptionError, match="pass a SessionMemory"):
         Runtime(planner=planner, memory="rolling_summary")
-    with pytest.raises(MemoryConfigError, match="no memory strategy 'all'"):
+    with pytest.raises(InvalidOptionError, match="no memory strategy 'all'"):
         Runtime(planner=planner, memory="all")
 
 

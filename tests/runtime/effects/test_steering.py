@@ -12,7 +12,7 @@ import pytest
 from harborage.events import ControlLifecyclePayload, MemoryEventBus
 from harborage.identity import Quadruple
 from harborage.planner import PauseReason
-from harborage.runtime.approval import ApprovalNotFoundError
+from harborage.runtime.approval import ApprovalNotFoundError, ApprovalScopeRequiredError, InvalidApprovalError
 from harborage.runtime.effects.gates import Gates
 from harborage.runtime.effects.services import AgentServices
 from harborage.runtime.effects.steering import bridge, failure_code, open_pause, steer
@@ -24,6 +24,7 @@ from harborage.runtime.pauses import (
     PauseDecision,
     PauseNotFoundError,
     PauseScopeMismatchError,
+    ToolContextLostError,
 )
 from harborage.runtime.steering import (
     ControlErrors,
@@ -96,11 +97,14 @@ async def apply(services: AgentServices, *controls: ControlEvent, pause: OpenPau
         (NoOutstandingPauseError(), "no_outstanding_pause"),
         (RunLoopMisconfiguredError(), "misconfigured"),
         (PayloadInvalidError("x"), "payload_invalid"),
+        (InvalidApprovalError("x"), "payload_invalid"),
         (AlreadyResumedError("p"), "already_resumed"),
         (ScopeMismatchError("x"), "scope_mismatch"),
         (PauseScopeMismatchError("p"), "scope_mismatch"),
         (PauseNotFoundError("p"), "pause_not_found"),
+        (ToolContextLostError("h"), "tool_context_lost"),
         (ApprovalNotFoundError("p"), "apply_failed"),
+        (ApprovalScopeRequiredError("x"), "apply_failed"),
         (ValueError("secret words"), "apply_failed"),
     ],
 )

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from harborage.errors import InvalidOptionError
 from harborage.identity import Quadruple
-from harborage.memory import Memory, MemoryConfigError, MemoryStrategy
+from harborage.memory import Memory, MemoryStrategy
 from harborage.planner import (
     BudgetHints,
     MemoryBlocks,
@@ -147,7 +148,7 @@ def test_how_sessions_remember_is_checked_where_it_is_said() -> None:
     assert memory_of("truncation", has_model=False) == Memory(strategy=MemoryStrategy.TRUNCATION)
     assert memory_of("rolling_summary", has_model=True) == Memory()
     for choice in ("rolling_summary", Memory()):
-        with pytest.raises(MemoryConfigError, match="rolling_summary needs a model"):
+        with pytest.raises(InvalidOptionError, match="rolling_summary needs a model"):
             memory_of(choice, has_model=False)
-    with pytest.raises(MemoryConfigError, match="no memory strategy 'rolling'"):
+    with pytest.raises(InvalidOptionError, match="no memory strategy 'rolling'"):
         memory_of("rolling", has_model=True)

@@ -10,16 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harborage.runtime.loop.limits import (
-    Caps,
-    LimitName,
-    Limits,
-    LimitsInvalidError,
-    Spent,
-    Verdict,
-    judge,
-    micro_dollars,
-)
+from harborage.errors import InvalidOptionError
+from harborage.runtime.loop.limits import Caps, LimitName, Limits, Spent, Verdict, judge, micro_dollars
 
 NOTHING = Spent()
 
@@ -35,7 +27,7 @@ def test_a_limit_that_makes_no_sense_is_refused_by_name() -> None:
     }
     for name, values in wrong.items():
         for value in values:
-            with pytest.raises(LimitsInvalidError, match=name):
+            with pytest.raises(InvalidOptionError, match=name):
                 Limits(**{name: value})
     assert Limits(steps=1, calls=1, tokens=1, cost=1e-9, seconds=1).caps == Caps(steps=1, calls=1, tokens=1, cost=1)
 

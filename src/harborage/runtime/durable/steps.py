@@ -16,14 +16,6 @@ import msgspec
 from harborage.errors import HarborageError, NotFoundError
 
 
-class EffectUnknownError(NotFoundError):
-    """A run asked for an effect that nobody registered."""
-
-    def __init__(self, name: str = "", known: tuple[str, ...] = ()) -> None:
-        text = f"no effect {name!r} is registered (known: {', '.join(known) or '<none>'})"
-        super().__init__(name, what="effect", message=text)
-
-
 class StepCall(msgspec.Struct, frozen=True, gc=False):
     """One step of one run, as its effect sees it. `key` is the same for every attempt at this very step.
 
@@ -132,11 +124,12 @@ class EffectTable:
         """The effect that `name` stands for.
 
         Raises:
-            EffectUnknownError: there is none.
+            NotFoundError: there is none.
         """
         effect = self._exact.get(name)
         if effect is None:
             effect = self._families.get(name[: name.find(".") + 1])
             if effect is None:
-                raise EffectUnknownError(name, tuple(sorted((*self._exact, *self._families))))
+                known = ", ".join(sorted((*self._exact, *self._families))) or "<none>"
+                raise NotFoundError(name, what="effect", message=f"no effect {name!r} is registered (known: {known})")
         return effect

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harborage.concurrency import CancelScope
-from harborage.errors import HarborageError
 from harborage.ids import new_id
 from harborage.planner.spawning import (
     check_spawn_depth,
@@ -64,10 +63,6 @@ LOOK_AGAIN: Final = timedelta(minutes=5)
 """How long a run that waits for a group may be out of memory before it looks at the group again."""
 
 OnWaiting = Callable[[Waiting], None]
-
-
-class AwaitSelfError(HarborageError):
-    """A run may not await its own task: it would wait for ever."""
 
 
 class Spawned(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,12 +131,12 @@ async def await_work(
     decision named it that opened it.
 
     Raises:
-        AwaitSelfError: it is the caller's own task.
+        WaitCycleError: it is the caller's own task.
         TaskNotFoundError: neither a task nor a group of this session.
         WaitCycleError: it waits for the caller, directly or through others.
     """
     if target == who.run_id:
-        raise AwaitSelfError(f"run {who.run_id} cannot await itself; finish, or await another task")
+        raise WaitCycleError((who.run_id, who.run_id))
     try:
         task = await registry.get(target, who=who)
     except TaskNotFoundError:

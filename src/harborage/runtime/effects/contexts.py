@@ -6,9 +6,9 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from harborage.artifacts import ArtifactScope, ArtifactStore
+from harborage.artifacts import ArtifactNotFoundError, ArtifactScope, ArtifactStore
 from harborage.concurrency import together
-from harborage.errors import HarborageError, InvalidOptionError
+from harborage.errors import InvalidOptionError
 from harborage.events import Event, EventBus, EventType, LLMCompletionChunkPayload
 from harborage.planner import (
     Budget,
@@ -131,21 +131,11 @@ class ContextBuilder:
         return tuple(views)
 
 
-class InputArtifactMissingError(HarborageError):
-    """Input artifacts of a run are not in its session. `ids` lists them."""
-
-    def __init__(self, ids: tuple[str, ...] = ()) -> None:
-        self.ids = ids
-        named = ", ".join(map(repr, ids))
-        text = f"input artifacts {named} are not in this session; put them with runtime.artifacts under its scope first"
-        super().__init__(text if ids else "")
-
-
 async def checked_inputs(store: ArtifactStore, who: Identity, ids: Iterable[str]) -> tuple[str, ...]:
     """The ids of input artifacts, each of which is in the session of `who`.
 
     Raises:
-        InputArtifactMissingError: one is not there, or belongs to another session.
+        ArtifactNotFoundError: one is not there, or belongs to another session.
         InvalidOptionError: they are no list of texts.
     """
     if isinstance(ids, str) or not isinstance(ids, Iterable):
@@ -160,7 +150,9 @@ async def checked_inputs(store: ArtifactStore, who: Identity, ids: Iterable[str]
     refs = await together(*(store.get_ref(scope, one) for one in wanted))
     missing = tuple(one for one, ref in zip(wanted, refs, strict=True) if ref is None)
     if missing:
-        raise InputArtifactMissingError(missing)
+        named = ", ".join(map(repr, missing))
+        text = f"input artifacts {named} are not in this session; put them with runtime.artifacts under its scope first"
+        raise ArtifactNotFoundError(", ".join(missing), message=text)
     return wanted
 
 

@@ -6,7 +6,6 @@ from collections.abc import Container, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from harborage.errors import HarborageError
 from harborage.identity import Quadruple
 from harborage.runtime.effects.approval.model import (
     AlwaysApprove,
@@ -17,6 +16,7 @@ from harborage.runtime.effects.approval.model import (
     Tagged,
 )
 from harborage.runtime.loop.seam import GatedTools
+from harborage.tools.errors import ToolNotFoundError
 
 if TYPE_CHECKING:
     from harborage.clock import Timers
@@ -34,14 +34,6 @@ _GATED_SINCE = (
     "start another run, which asks for approval"
 )
 _STATIC: Final = (AlwaysApprove, AlwaysDeny, BySideEffect, Tagged)
-
-
-class GatedToolUnknownError(HarborageError):
-    """An approval policy names tools that the catalog does not hold. `names` lists them."""
-
-    def __init__(self, names: tuple[str, ...] = ()) -> None:
-        self.names = names
-        super().__init__(f"approval policies name unknown tools: {', '.join(names)}; register them or drop the policy")
 
 
 class _Guard(NamedTuple):
@@ -125,12 +117,14 @@ class Gates:
         """Refuse names without a tool: a gate under a misspelt name would guard nothing.
 
         Raises:
-            GatedToolUnknownError: the catalog lacks some of the named tools.
+            ToolNotFoundError: the catalog lacks some of the named tools.
         """
         known = () if self._catalog is None else {tool.name for tool in self._catalog.tools}
         unknown = tuple(sorted(name for name in self._named if name not in known))
         if unknown:
-            raise GatedToolUnknownError(unknown)
+            listed = ", ".join(unknown)
+            text = f"approval policies name unknown tools: {listed}; register them or drop the policy"
+            raise ToolNotFoundError(listed, message=text)
 
     def _read(self) -> GatedTools:
         tools = {tool.name: tool for tool in (() if self._catalog is None else self._catalog.tools)}

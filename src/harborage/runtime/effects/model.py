@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from harborage.callables import require_sync
-from harborage.errors import HarborageError
+from harborage.errors import InvalidOptionError
 from harborage.llm import ConfigSnapshot, Deps, LLMClient, ModelProfile, ToolsUnsupportedError
 from harborage.planner import (
     FactoryDeps,
@@ -42,10 +42,6 @@ ModelChoice: TypeAlias = str | ConfigSnapshot | LLMClient
 
 _NO_LIMIT: Final = 1 << 30
 _HISTORY_SHARE: Final = 0.6
-
-
-class MindError(HarborageError):
-    """A runtime is told who decides in exactly one way: by a planner or by a model."""
 
 
 PlannerFactory: TypeAlias = Callable[[LLMClient], Planner]
@@ -107,7 +103,7 @@ def mind_of(planner: PlannerChoice | None, model: ModelChoice | None, instructio
     """Who decides, as the parameters of a runtime say it.
 
     Raises:
-        MindError: they name nobody, or two, or give instructions to a planner that cannot take them.
+        InvalidOptionError: they name nobody, or two, or give instructions to a planner that cannot take them.
         InvalidConfigError: the configuration of the planner cannot be used; the text names the option.
     """
     match planner:
@@ -125,29 +121,45 @@ def mind_of(planner: PlannerChoice | None, model: ModelChoice | None, instructio
     if not is_own_planner(planner):
         return _over_factory(planner, model, instructions)
     if model is not None:
-        raise MindError(
-            "a planner of your own brings its own model: leave `model` out, give a PlannerConfig, or give a function "
-            "that makes the planner over the model's client"
+        raise InvalidOptionError(
+            "model",
+            model,
+            message="a planner of your own brings its own model: leave `model` out, give a PlannerConfig, or give a "
+            "function that makes the planner over the model's client",
         )
     if instructions:
-        raise MindError("instructions are for the planner over a model: give them to your own planner itself")
+        raise InvalidOptionError(
+            "instructions",
+            instructions,
+            message="instructions are for the planner over a model: give them to your own planner itself",
+        )
     return check_planner(planner)
 
 
 def _over(model: ModelChoice | None, **fields: Any) -> Thought:
     if model is None:
-        raise MindError("nobody decides: give a planner of your own, or a model such as model='openai:gpt-5'")
+        raise InvalidOptionError(
+            "planner",
+            None,
+            message="nobody decides: give a planner of your own, or a model such as model='openai:gpt-5'",
+        )
     return Thought(model=model, **fields)
 
 
 def _over_factory(factory: Any, model: ModelChoice | None, instructions: str) -> Thought:
     if not callable(factory):
-        raise MindError(
-            f"planner is a {type(factory).__name__}, which has no `next`: give a planner, a PlannerConfig, or a "
-            "function that makes a planner over the model's client"
+        raise InvalidOptionError(
+            "planner",
+            factory,
+            message=f"planner is a {type(factory).__name__}, which has no `next`: give a planner, a PlannerConfig, or "
+            "a function that makes a planner over the model's client",
         )
     if instructions:
-        raise MindError("instructions are for the configured planner: give them to the planner that your factory makes")
+        raise InvalidOptionError(
+            "instructions",
+            instructions,
+            message="instructions are for the configured planner: give them to the planner that your factory makes",
+        )
     require_sync(factory, "planner")
     return _over(model, factory=factory)
 

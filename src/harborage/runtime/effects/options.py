@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harborage.callables import require_async
-from harborage.errors import HarborageError, InvalidOptionError, at_least, one_of
+from harborage.errors import InvalidOptionError, at_least, one_of
 from harborage.planner.config import DEFAULT_SKILLS_CONTEXT_MAX
 from harborage.runtime.loop.controls import Scope
 from harborage.runtime.loop.limits import Limits
@@ -35,10 +35,6 @@ _LEAST: Final = {
     "max_unread_controls": 1,
 }
 _MAY_BE_ZERO: Final = {"linger", "provider_patience"}
-
-
-class OptionsInvalidError(HarborageError, ValueError):
-    """An option of a runtime makes no sense; the text names it and says what it may be."""
 
 
 class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +65,7 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     `upkeep`: how often what waits is looked over.
 
     Raises:
-        OptionsInvalidError: a value is of another type than the field, or smaller than makes sense.
+        InvalidOptionError: a value is of another type than the field, or smaller than makes sense.
     """
 
     max_steps: int = 64
@@ -110,7 +106,7 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
             except msgspec.ValidationError as error:
                 wanted = f"another value: {error}"
             if wanted:
-                raise OptionsInvalidError(f"RuntimeOptions({field.name}={given!r}): give {wanted}")
+                raise InvalidOptionError(field.name, given, wanted)
 
 
 def _complaint(name: str, given: Any) -> str:

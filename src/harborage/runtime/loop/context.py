@@ -145,19 +145,22 @@ def memory_of(
     """How sessions remember, as the parameter of a runtime says it; a string names a strategy.
 
     Raises:
-        MemoryConfigError: no such strategy, or one whose summaries nothing could make.
+        InvalidOptionError: no such strategy, or one whose summaries nothing could make.
     """
     if choice is None:
         return None
-    from harborage.memory import Memory, MemoryConfigError, MemoryStrategy, SessionMemory
+    from harborage.errors import InvalidOptionError
+    from harborage.memory import Memory, MemoryStrategy, SessionMemory
 
     if isinstance(choice, SessionMemory):
         return choice
     memory = choice if isinstance(choice, Memory) else Memory(strategy=choice)
     if memory.strategy is MemoryStrategy.ROLLING_SUMMARY and not has_model:
-        raise MemoryConfigError(
-            "memory strategy rolling_summary needs a model for its summaries: give model=…, use strategy 'truncation', "
-            "or pass a SessionMemory with a summariser of your own"
+        raise InvalidOptionError(
+            "memory",
+            choice,
+            message="memory strategy rolling_summary needs a model for its summaries: give model=…, use strategy "
+            "'truncation', or pass a SessionMemory with a summariser of your own",
         )
     return memory
 

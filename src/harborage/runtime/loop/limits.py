@@ -14,14 +14,10 @@ from typing import Final
 
 import msgspec
 
-from harborage.errors import HarborageError
+from harborage.errors import InvalidOptionError
 
 _MICRO: Final = 1_000_000
 _MOST_MICRO: Final = 1 << 62
-
-
-class LimitsInvalidError(HarborageError, ValueError):
-    """A limit makes no sense; the text names it and what it may be."""
 
 
 class LimitName(StrEnum):
@@ -40,7 +36,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dollars, `seconds` is the time from the start of the run, waiting included.
 
     Raises:
-        LimitsInvalidError: a limit is not a positive number.
+        InvalidOptionError: a limit is not a positive number.
     """
 
     steps: int | None = None
@@ -53,27 +49,25 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         for name in ("steps", "calls", "tokens"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise LimitsInvalidError(
-                    f"Limits({name}={value!r}): give a whole number of at least 1, or leave it out"
-                )
+                raise InvalidOptionError(name, value, "a whole number of at least 1, or nothing")
         for name in ("cost", "seconds"):
             value = getattr(self, name)
             if value is None:
                 continue
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if not is_number or not math.isfinite(value) or value <= 0:
-                raise LimitsInvalidError(f"Limits({name}={value!r}): give a finite number above 0, or leave it out")
+                raise InvalidOptionError(name, value, "a finite number above 0, or nothing")
 
     def replaced(self, by: Limits | None) -> Limits:
         """These limits, with those that `by` sets in their place.
 
         Raises:
-            LimitsInvalidError: `by` is neither None nor limits.
+            InvalidOptionError: `by` is neither None nor limits.
         """
         if by is None:
             return self
         if not isinstance(by, Limits):
-            raise LimitsInvalidError(f"limits={by!r}: give harborage.Limits(steps=…, seconds=…), or None")
+            raise InvalidOptionError("limits", by, "harborage.Limits(steps=…, seconds=…), or None")
         given = {name: value for name in by.__struct_fields__ if (value := getattr(by, name)) is not None}
         return msgspec.structs.replace(self, **given)
 

@@ -172,7 +172,7 @@ class PauseCoordinator(Protocol):
         """Open a pause.
 
         Raises:
-            IdentityRequiredError, InvalidReasonError, PauseDecisionError, InvalidDeadlineError: in this order.
+            IdentityRequiredError, InvalidReasonError, PauseDecisionError, InvalidOptionError: in this order.
             UnserializableError: the payload or the trajectory cannot be kept.
             DatabaseError, StoreError: the store refused. In every case nothing is recorded.
         """

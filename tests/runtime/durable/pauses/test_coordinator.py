@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from harborage.codec import UnserializableError
+from harborage.errors import InvalidOptionError
 from harborage.events import MemoryEventBus, PauseRequestedPayload, PauseResumedPayload
 from harborage.identity import Identity, IdentityRequiredError, Quadruple, bound
 from harborage.planner import ProcessLocalHandleRegistry, ToolContext, Trajectory
 from harborage.runtime.pauses import (
     AlreadyResumedError,
     Coordinator,
-    InvalidDeadlineError,
     InvalidReasonError,
     Pause,
     PauseCoordinator,
@@ -91,7 +91,7 @@ async def test_an_unknown_default_is_refused(coordinator: Coordinator, asking: A
 
 async def test_a_deadline_needs_a_time_zone(coordinator: Coordinator, asking: Asking) -> None:
     """Nobody should guess which noon was meant."""
-    with pytest.raises(InvalidDeadlineError):
+    with pytest.raises(InvalidOptionError):
         await coordinator.request(asking(deadline=datetime(2026, 1, 1)))
 
 

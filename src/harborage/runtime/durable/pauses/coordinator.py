@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from harborage.clock import SYSTEM_CLOCK, Clock
-from harborage.errors import HarborageError, error_reason
+from harborage.errors import HarborageError, InvalidOptionError, error_reason
 from harborage.events import Event, EventBus, EventType, PauseRequestedPayload, PauseResumedPayload, Payload
 from harborage.identity import Quadruple, current_quadruple, effective_quadruple, held_scopes, require_triple
 from harborage.ids import named_id, new_id
@@ -21,7 +21,6 @@ from harborage.planner.errors import ToolContextLostError
 from harborage.runtime.durable.pauses.errors import (
     AlreadyResumedError,
     CheckpointCorruptError,
-    InvalidDeadlineError,
     InvalidReasonError,
     PauseDecisionError,
     PauseNotFoundError,
@@ -103,7 +102,7 @@ class Coordinator:
         """Open a pause, or return the one that has the same key.
 
         Raises:
-            IdentityRequiredError, InvalidReasonError, PauseDecisionError, InvalidDeadlineError: in this order.
+            IdentityRequiredError, InvalidReasonError, PauseDecisionError, InvalidOptionError: in this order.
             UnserializableError: the payload or the trajectory cannot be kept.
             DatabaseError, StoreError: the store refused. In every case nothing is recorded.
         """
@@ -293,7 +292,7 @@ class Coordinator:
         reason = _reason(request.reason)
         default = _decision(request.default)
         if request.deadline is not None and request.deadline.tzinfo is None:
-            raise InvalidDeadlineError()
+            raise InvalidOptionError("deadline", request.deadline, "a time with its zone: datetime(…, tzinfo=UTC)")
         payload = plain_payload(request.payload)
         trajectory = None if request.trajectory is None else request.trajectory.serialize()
         return Pause(

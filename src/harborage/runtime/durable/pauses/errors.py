@@ -3,7 +3,6 @@
     PauseError
     ├── InvalidReasonError              not one of the four reasons
     ├── PauseDecisionError              not one of the four decisions
-    ├── InvalidDeadlineError            a deadline without a time zone
     ├── InvalidPageError                a page number or size out of range
     ├── PauseNotFoundError              there is no pause with this token
     ├── PauseAmbiguousError             several are open, and none was named
@@ -51,10 +50,6 @@ class PauseDecisionError(PauseError):
     def __init__(self, decision: str = "") -> None:
         self.decision = decision
         super().__init__(f"invalid pause decision {decision!r}; use approve, reject, resume or timeout")
-
-
-class InvalidDeadlineError(PauseError):
-    """A pause's deadline needs a time zone: datetime(…, tzinfo=UTC)."""
 
 
 class InvalidPageError(PauseError):
