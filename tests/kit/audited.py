@@ -40,7 +40,7 @@ JUDGES: Final = Judges(
 DAMAGE: Final[dict[str, tuple[str, str]]] = {
     "UPDATE harborage_runs SET position = 9 WHERE run_id = 'ended'": ("journal_damaged", "ended"),
     "DELETE FROM harborage_journal WHERE run = 2": ("journal_damaged", "ended"),
-    "DELETE FROM harborage_journal": ("journal_damaged", "parent ended pending asks until"),
+    "DELETE FROM harborage_journal": ("journal_damaged", "parent ended pending asks until mailed"),
     "UPDATE harborage_journal SET position = 7 WHERE run = 2 AND position = 2": ("journal_damaged", "ended"),
     "UPDATE harborage_journal SET crc = 1 WHERE run = 2 AND position = 2": ("entry_damaged", "ended"),
     "UPDATE harborage_journal SET data = {no}, crc = 2745614147 WHERE run = 2 AND position = 1": (
@@ -48,9 +48,10 @@ DAMAGE: Final[dict[str, tuple[str, str]]] = {
         "ended",
     ),
     "DELETE FROM harborage_runs WHERE run_id = 'ended'": ("run_missing", "named-by-its-first-entry"),
-    "DELETE FROM harborage_controls": ("unread_count", "parent"),
+    "DELETE FROM harborage_controls": ("unread_count", "parent mailed"),
+    "UPDATE harborage_runs SET seen_control = seen_control - 1 WHERE run_id = 'mailed'": ("sleeps_with_mail", "mailed"),
     "UPDATE harborage_runs SET unread = 5 WHERE run_id = 'parent'": ("unread_count", "parent"),
-    "UPDATE harborage_controls SET data = {bad}": ("control_damaged", "parent"),
+    "UPDATE harborage_controls SET data = {bad}": ("control_damaged", "parent mailed"),
     "DELETE FROM harborage_run_bodies": ("body_gone", "parent"),
     "UPDATE harborage_bodies SET data = {bad}": ("body_damaged", "parent"),
     "UPDATE harborage_runs SET children = 1 WHERE run_id = 'parent'": ("children_count", "parent"),
@@ -95,6 +96,11 @@ async def fill(store: Store) -> None:
     await store.commit(Commit(settles=(SettlePause(token="settled", status=PauseStatus.ANSWERED),)))
     until = await start(store, "until", worker="one")
     await store.commit(step(until, 1, b"parks", change=Change(status=Status.PAUSED, release=True, wake_at=1 << 50)))
+    mailed = await start(store, "mailed", worker="one")
+    await send(store, "mailed", "seen")
+    (seen,) = await store.controls("mailed")
+    wait = Change(status=Status.PAUSED, release=True, wake_at=1 << 50, seen_control=seen.number)
+    await store.commit(step(mailed, 1, b"parks", change=wait))
 
 
 async def found(store: Store) -> dict[str, set[str]]:

@@ -136,7 +136,8 @@ class Busy:
             case 0:
                 token = f"{lease.run_id}-{position}"
                 opens = (NewPause(token=token, run_id=lease.run_id, who=who, reason="await_input"),)
-                park = Change(status=Status.PAUSED, release=True, progress=True)
+                seen = await self._seen(lease.run_id)
+                park = Change(status=Status.PAUSED, release=True, progress=True, seen_control=seen)
                 await self._step(lease, position, who, b"asks", change=park, opens=opens)
             case 1:
                 child, group = f"{lease.run_id}-child{position}", f"group-{lease.run_id}"
@@ -145,10 +146,18 @@ class Busy:
                 )
                 groups = (NewGroup(group_id=group, who=who),)
                 wake_at = self._dice.choice((None, 1))
-                park = Change(status=Status.PAUSED, release=True, progress=True, awaits=child, wake_at=wake_at)
+                seen = await self._seen(lease.run_id)
+                park = Change(
+                    status=Status.PAUSED, release=True, progress=True, awaits=child, wake_at=wake_at, seen_control=seen
+                )
                 await self._step(lease, position, who, b"spawns", change=park, starts=(new,), groups=groups)
             case _:
                 await self._end(lease, position, who)
+
+    async def _seen(self, run_id: str) -> int:
+        """The last control that the worker looks at before it lets a run wait; now and then it does not look."""
+        controls = await self._store.controls(run_id) if self._dice.randrange(2) else []
+        return controls[-1].number if controls else 0
 
     async def _end(self, lease: Lease, position: int, who: Identity) -> None:
         status = self._dice.choice((Status.COMPLETE, Status.FAILED))

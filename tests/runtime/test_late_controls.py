@@ -1,7 +1,4 @@
-"""Controls beside a storage that several processes share: none is dropped, and what waits costs little.
-
-What is expected to fail here waits for controls, outcomes and ends that are committed together.
-"""
+"""Controls beside a storage that several processes share: none is dropped, and what waits costs little."""
 
 from __future__ import annotations
 
@@ -190,9 +187,6 @@ async def pay() -> str:
     return "paid"
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="the store of record: what waits in a parked run's inbox stays there"
-)
 async def test_a_message_does_not_keep_a_waiting_run_in_memory() -> None:
     """One that waits for an approval, and one that waits for its child: the message is read when the run goes on; until
     then the run waits on disk, as it did before."""

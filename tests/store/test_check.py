@@ -12,6 +12,7 @@ from harborage.store import (
     ChangeGroup,
     Commit,
     GroupStatus,
+    Lease,
     NewEvent,
     NewGroup,
     NewPause,
@@ -58,6 +59,11 @@ async def lived_in() -> MemoryStore:
         ("awaits", Change(status=Status.PAUSED, release=True, awaits="parent")),
     ):
         await store.commit(step(await start(store, run_id, worker="one"), 1, b"parks", change=change))
+    await start(store, "reads later", worker="one")
+    await send(store, "reads later", "third")
+    (third,) = await store.controls("reads later")
+    wait = Change(status=Status.PAUSED, release=True, awaits="parent", seen_control=third.number)
+    await store.commit(step(Lease("reads later", "one", 1), 1, b"parks", change=wait))
     seal = ChangeGroup(group_id="g", who=ME, expected=(GroupStatus.OPEN,), status=GroupStatus.SEALED)
     task = NewRun(run_id="task", who=ME, parent="parent", root="parent")
     await store.commit(Commit(groups=(seal,), starts=(task,)))
@@ -127,6 +133,7 @@ def session(**changed: object) -> Break:
         (run("asks", status=Status.FAILED), "pause_of_ended"),
         (run("parent", fence=0), "owner_without_fence"),
         (run("parent", owner="", is_woken=False), "sleeps_with_mail"),
+        (run("reads later", seen_control=0), "sleeps_with_mail"),
         (run("until", wake_at=None), "waits_for_nothing"),
         (run("asked", is_woken=False), "waits_for_nothing"),
         (run("pending", is_woken=False), "waits_for_nothing"),

@@ -74,7 +74,8 @@ def check(shown: Shown, *, consumed: Consumed | None = None) -> list[Disagreemen
     for row in shown.runs:
         found += _journal(row, shown.journals[row.run_id])
         found += _inbox(row, shown.journals[row.run_id], shown.controls.get(row.run_id, ()), consumed)
-        found += _standing(row, opened[row.run_id], _is_awaited(row, runs, groups))
+        last_control = max((control.number for control in shown.controls.get(row.run_id, ())), default=0)
+        found += _standing(row, opened[row.run_id], last_control, _is_awaited(row, runs, groups))
     found += _pauses(shown.pauses, runs)
     found += _groups(shown.groups, shown.runs)
     found += _families(shown.runs)
@@ -114,7 +115,7 @@ def _inbox(
             yield Disagreement("consumed_unread", row.run_id, says)
 
 
-def _standing(row: RunRow, open_pauses: int, is_awaited: bool) -> Iterator[Disagreement]:
+def _standing(row: RunRow, open_pauses: int, last_control: int, is_awaited: bool) -> Iterator[Disagreement]:
     """Whether a run can move, or has ended for good."""
     if row.status.is_final:
         kept = {"an owner": row.owner, "a time": row.wake_at, "a wait": row.awaits, "a wake-up": row.is_woken}
@@ -131,8 +132,9 @@ def _standing(row: RunRow, open_pauses: int, is_awaited: bool) -> Iterator[Disag
         return
     if row.owner or row.is_woken or row.blocked:
         return
-    if row.unread:
-        yield Disagreement("sleeps_with_mail", row.run_id, "controls wait, and nothing wakes it")
+    if last_control > row.seen_control:
+        says = f"control {last_control} is unread, its worker has seen those up to {row.seen_control}; nothing wakes it"
+        yield Disagreement("sleeps_with_mail", row.run_id, says)
     if not open_pauses and row.wake_at is None and not is_awaited:
         yield Disagreement("waits_for_nothing", row.run_id, f"it is {row.status}, and nothing would ever move it")
 

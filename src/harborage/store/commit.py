@@ -67,8 +67,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `status` None leaves it. A final status ends the lease, cancels the run's open pauses, counts it out of its group,
     and is refused while controls are left unread. With `release` the run is given back: at once ready again if
-    `is_ready`, or if controls are unread; otherwise it waits for `wake_at` or for what it `awaits`. `blocked` keeps it
-    from being claimed until it is unblocked. `reason` and `awaits` None leave them, "" clears them.
+    `is_ready`, or if it has an unread control with a number above `seen_control`; otherwise it waits for `wake_at`, for
+    what it `awaits`, or for the next control. `seen_control` is the last control that the worker has seen, where those
+    up to it may stay unread until something else wakes the run; 0 where none may. `blocked` keeps it from being claimed
+    until it is unblocked. `reason` and `awaits` None leave them, "" clears them.
     `progress` sets its attempts back to 0. `outcome` is the result or the error that it ended with. The counters are
     added.
     """
@@ -82,6 +84,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: int | None = None
     release: bool = False
     is_ready: bool = False
+    seen_control: int = 0
     progress: bool = False
     tool_calls: int = 0
     tokens: int = 0
@@ -169,8 +172,9 @@ class SettlePause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class SendControl(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A control for a run, which it wakes. One with the same event id was sent before and is not sent again.
+    """A control for a run, which it wakes unless a worker holds it: that one looks for itself.
 
+    One with the same event id was sent before and is not sent again.
     `limit` is how many unread controls the run may have with this one; 0 for any number. `answers` is the token of the
     pause that it answers: of an open pause only one answer is on its way, until that is dropped.
     """
@@ -357,5 +361,5 @@ def _check_change(change: Change) -> None:
         raise CommitInvalidError(f"a run that is {change.status} is released by that and waits for nothing")
     if waits and not change.release:
         raise CommitInvalidError("a run that waits has to be released: give release")
-    if change.is_ready and not change.release:
-        raise CommitInvalidError("only a released run can be ready for another worker: give release")
+    if (change.is_ready or change.seen_control) and not change.release:
+        raise CommitInvalidError("only a released run is ready, or waits for its next control: give release")

@@ -92,7 +92,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     that is not for whole rows leaves both empty. `reason`
     is the short code of how it ended, or of what it waits for; `blocked` says why no worker may take it. `wake_at` is
     when a run that waits is looked at again, `awaits` the run or group whose end it waits for. `unread` counts the
-    controls that it has not consumed. `children` counts the runs that it started, `tree` (of a root) all below it.
+    controls that it has not consumed; those with numbers up to `seen_control` its worker had seen when it released the
+    run, and none of them wakes it. `children` counts the runs that it started, `tree` (of a root) all below it.
     `attempts` counts its claims since it last made progress. `cost` is in millionths of a US dollar. A row that cannot
     be read is shown as far as it can, as one that `is_damaged`; `blocked` names its place.
     """
@@ -124,6 +125,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempts: int = 0
     is_woken: bool = False
     unread: int = 0
+    seen_control: int = 0
     children: int = 0
     tree: int = 0
     key: str = ""

@@ -16,7 +16,7 @@ from harborage.concurrency import Crew
 from harborage.identity import Identity
 from harborage.planner import Finish, PauseReason
 from harborage.runtime.durable.journal import Arrived, Entry, decode_entry
-from harborage.runtime.durable.steps import Doubt, Effect, EffectTable, StepCall
+from harborage.runtime.durable.steps import Doubt, Effect, EffectTable, StepCall, Waiting
 from harborage.runtime.loop.arrivals import Arrivals
 from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.loop.seam import Program, RunRequest
@@ -85,7 +85,7 @@ class World:
 
     `look` may be done again at any time, `keyed` while it has no outcome, under the same key. `pay` must not: in doubt
     it answers `UNKNOWN`. `linger` waits until `open_gate` and can be cut short; `rest` waits too, and a soft cancel is
-    enough for it. `fail` raises.
+    enough for it. `join` waits for the end of a child, and its run may leave memory meanwhile. `fail` raises.
     Every effect can be made to die before or after it acts.
     """
 
@@ -147,6 +147,12 @@ class World:
                 "rest": Effect(run=self._linger, is_interruptible=True, yields_to_cancel=True),
                 "task.spawn": intended(run=partial(_spawn, engine)),
                 "task.await": Effect(run=partial(_await, engine)),
+                "join": Effect(
+                    run=partial(_await, engine),
+                    is_interruptible=True,
+                    yields_to_cancel=True,
+                    waits_for=lambda call: Waiting(run_id=call.payload),
+                ),
             }
         )
 

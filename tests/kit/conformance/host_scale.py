@@ -20,11 +20,11 @@ from tests.kit.conformance.host_steps import check_errand, errand
 if TYPE_CHECKING:
     from harborage.runtime.loop.seam import Durable, RunRequest
 
-__all__ = ["SCENARIOS"]
+__all__ = ["MOST_MOMENTS", "SCENARIOS", "dies_or_ends"]
 
 MANY_PARKED = 300
 MOST_MOMENTS = 400
-"""More moments of a storage than the errand takes on any host; reaching it means that the errand never ends."""
+"""More moments of a storage than a run of the suite takes on any host; reaching it means that a run never ends."""
 KEPT_APART = 8 * 1024
 LARGEST = 256 * 1024 - 64
 """The size of the largest payload that any host takes, with room for what is around it."""
@@ -80,7 +80,7 @@ async def a_run_killed_at_any_change_of_its_storage_comes_to_the_same_end(bench:
         death = Death(point)
         await bench.boot(death)
         await bench.serve(errand)
-        await _dies_or_ends(bench, run_id, death)
+        await dies_or_ends(bench, run_id, death)
         has_died = death.came.is_set()
         await bench.reboot(errand)
         check_errand(bench.world, run_id, await bench.payload(run_id), f"died at moment {point} of its storage")
@@ -90,7 +90,7 @@ async def a_run_killed_at_any_change_of_its_storage_comes_to_the_same_end(bench:
     expect(False, "the errand ends")
 
 
-async def _dies_or_ends(bench: HostBench, run_id: str, death: Death) -> None:
+async def dies_or_ends(bench: HostBench, run_id: str, death: Death) -> None:
     """Return when the process has come to its death, or the run to its end."""
     watchers = Crew(on_error=lambda name, error: None)  # who asks for a result of the dead is not answered
     end = watchers.start(bench.result(run_id), "end")

@@ -12,6 +12,8 @@ from harborage.runtime.pauses import PauseDecision
 from harborage.testing.conformance.checks import expect, expect_equal
 from tests.kit.conformance.host_bench import SESSION, HostBench, control, patiently, request
 from tests.kit.conformance.host_death import Death
+from tests.kit.conformance.host_scale import MOST_MOMENTS, dies_or_ends
+from tests.kit.conformance.host_waits import joins
 
 if TYPE_CHECKING:
     from harborage.runtime.loop.seam import Durable, RunRequest
@@ -90,6 +92,33 @@ async def another_process_wakes_a_parked_run(bench: HostBench) -> None:
     expect_equal(await bench.payload("r"), ["hello", "approve"], "why the run woke")
 
 
+async def messages_to_a_waiting_run_outlive_any_death(bench: HostBench) -> None:
+    """Its process dies right before or right after each change of the storage in turn, while another process sends: the
+    run hears each message once, in order, when its child has ended."""
+    for point in range(1, MOST_MOMENTS):
+        run_id = f"r{point}"
+        bench.world.shut_gate()
+        await bench.boot()
+        await bench.engine.start(run_id, request(run_id))
+        death, other = Death(point), await bench.beside()
+        await bench.boot(death)
+        await bench.serve(joins)
+        for text in ("one", "two"):
+            await bench.hosts.pass_time(2)
+            await other.send(run_id, control(run_id, ControlType.USER_MESSAGE, {"message": text}))
+        await bench.hosts.pass_time(2)
+        bench.world.open_gate()
+        await dies_or_ends(bench, run_id, death)
+        has_died = death.came.is_set()
+        await bench.reboot(joins)
+        died = f"died at moment {point} of its storage"
+        expect_equal(await bench.payload(run_id), ["child ended", ["one", "two"]], f"what the run heard, {died}")
+        if not has_died:
+            expect(point > 2 * 5, "the run and its child begin, wait and end in some changes of the storage")
+            return
+    expect(False, "the run ends")
+
+
 async def two_workers_carry_each_run_once(bench: HostBench) -> None:
     """Whoever takes a run, it is carried by one of them, and both know how it ended."""
 
@@ -146,6 +175,7 @@ SCENARIOS = (
     controls_from_another_process_are_applied,
     a_hard_cancel_from_another_process_cuts_the_step_in_flight,
     another_process_wakes_a_parked_run,
+    messages_to_a_waiting_run_outlive_any_death,
     two_workers_carry_each_run_once,
     when_one_of_two_workers_dies_the_other_carries_on,
 )

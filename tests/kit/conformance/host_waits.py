@@ -16,7 +16,7 @@ from harborage.runtime.pauses import PauseDecision
 from harborage.testing.conformance.checks import expect, expect_equal
 from tests.kit.conformance.host_bench import SESSION, HostBench
 
-__all__ = ["SCENARIOS"]
+__all__ = ["SCENARIOS", "joins"]
 
 HARD = {"hard": True}
 
@@ -131,6 +131,43 @@ async def controls_wake_a_parked_run(bench: HostBench) -> None:
 def _flat(said: list[Any]) -> list[Any]:
     """What a run heard in one list: how many at a time it woke for is the host's affair."""
     return [word for one in said for word in (one if isinstance(one, list) else [one])]
+
+
+async def joins(io: Durable, _: RunRequest) -> Finish:
+    """A run that waits for a child of its own, which lingers, and hears only then what was sent to it."""
+    if io.run_id.endswith(".child"):
+        await io.step("linger", None)
+        return goal("child ended")
+    child = await io.spawn(f"{io.run_id}.child", None)
+    try:
+        ended = await io.step("join", child)
+    except StepInterruptedError as cut:
+        ended = str(cut.reason)
+    return goal([ended, heard(await io.drain())])
+
+
+async def a_run_that_waits_reads_messages_afterwards(bench: HostBench) -> None:
+    """They end no wait for a child; however often the run leaves memory, it hears each once, in the order they came."""
+    await bench.start("r", joins)
+    await bench.reached("r.child")
+    for text in ("one", "two", "three"):
+        await bench.say("r", text)
+        await bench.hosts.pass_time(5)
+    await bench.reboot(joins)
+    await bench.hosts.pass_time(5)
+    await bench.say("r", "four")
+    bench.world.open_gate()
+    expect_equal(await bench.payload("r"), ["child ended", ["one", "two", "three", "four"]], "what the run heard")
+
+
+async def a_cancel_ends_a_wait_behind_messages(bench: HostBench) -> None:
+    """It does not wait with them: the run goes on at once, and hears all of them in the order they came."""
+    await bench.start("r", joins)
+    await bench.reached("r.child")
+    await bench.say("r", "one", "two")
+    await bench.hosts.pass_time(5)
+    await bench.send("r", ControlType.CANCEL)
+    expect_equal(await bench.payload("r"), ["soft_cancel", ["one", "two", "CANCEL"]], "what the run heard")
 
 
 async def a_pause_settled_while_parked_wakes_the_run(bench: HostBench) -> None:
@@ -343,6 +380,8 @@ SCENARIOS = (
     controls_wait_for_a_worker,
     a_control_counts_once,
     controls_wake_a_parked_run,
+    a_run_that_waits_reads_messages_afterwards,
+    a_cancel_ends_a_wait_behind_messages,
     a_pause_settled_while_parked_wakes_the_run,
     a_pause_settled_between_two_processes_wakes_the_run,
     a_wait_that_ended_is_not_waited_for_again,

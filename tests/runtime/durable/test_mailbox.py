@@ -412,3 +412,63 @@ async def test_a_run_whose_record_is_being_written_is_at_work(
     gate.set()
     await writing
     assert mailbox.waiting == Waiting()
+
+
+ASKING = Effect(run=nothing, is_interruptible=True, yields_to_cancel=True, waits_for=lambda _: Waiting(run_id="c"))
+AWAITING = replace(ASKING, yields_to_pause=True)
+
+
+@pytest.mark.parametrize("effect", [ASKING, AWAITING], ids=["asking", "awaiting"])
+@pytest.mark.parametrize("type", list(ControlType))
+async def test_only_what_ends_the_wait_of_a_step_keeps_its_run_at_work(
+    mailbox: Mailbox, inbox: Inbox, effect: Effect, type: ControlType
+) -> None:
+    """The other controls, answers that no call waits for and outcomes of background groups are taken behind it."""
+    flown = asyncio.create_task(fly(mailbox, effect))
+    await settle()
+    inbox.enqueue(control(type, {"goal": "g", "message": "m", "priority": 1}))
+    mailbox.deliver(background("g"))
+    ends = type is ControlType.CANCEL or (type is ControlType.PAUSE and effect is AWAITING)
+    assert (mailbox.waiting is None) == ends
+    await settle()
+    assert flown.done() == ends
+    assert [one.type for one in mailbox.take().controls] == [type]
+    flown.cancel()
+    await asyncio.wait({flown})
+
+
+async def test_a_run_is_at_work_while_an_answer_is_handed_over(mailbox: Mailbox, inbox: Inbox) -> None:
+    """Left in the middle of that, it would be unknown whether its call has the answer."""
+    is_given = asyncio.Event()
+
+    def bridge(_: ControlEvent) -> Coroutine[Any, Any, None]:
+        async def give() -> None:
+            await is_given.wait()
+
+        return give()
+
+    mailbox.connect(bridge)
+    mailbox.enter(CancelScope(), ASKING, FLIGHT)
+    assert mailbox.waiting == Waiting(run_id="c")
+    inbox.enqueue(control("APPROVE"))
+    assert mailbox.waiting is None
+    is_given.set()
+    await mailbox.handed_over()
+    await settle()
+    assert mailbox.waiting == Waiting(run_id="c")
+    assert inbox.is_empty
+
+
+async def test_whatever_comes_keeps_a_run_at_work_that_waits_on_a_pause(
+    mailbox: Mailbox, pauses: Coordinator, inbox: Inbox
+) -> None:
+    """It takes it at once, and waits again."""
+    token = await pause(pauses)
+    for arrive in (lambda: inbox.enqueue(control("USER_MESSAGE")), lambda: mailbox.deliver(background("g"))):
+        waiting = asyncio.create_task(mailbox.park(Hold(token)))
+        await settle()
+        assert mailbox.waiting == Waiting()
+        arrive()
+        assert mailbox.waiting is None
+        assert (await waiting).decision is None
+        mailbox.take()

@@ -211,3 +211,12 @@ async def test_a_waiter_gets_an_end_that_is_forgotten_at_once(world: World) -> N
                 assert isinstance(caught.value.__cause__, LookupError)
         with pytest.raises(RunNotFoundError):
             await engine.status("r")
+
+
+async def test_every_control_that_a_stopped_worker_leaves_is_named(engine: StoredEngine) -> None:
+    """However many wait for the run, each once and in order."""
+    await engine.start("r", request("r"))
+    names = [f"c{number}" for number in range(250)]
+    for name in names:
+        await engine.send("r", cancel("r", name))
+    assert [control.event_id for control in await engine.untaken("r")] == names

@@ -51,6 +51,7 @@ CONTROLS_PAGE: Final = 100
 """How many controls of a run are read at a time."""
 
 _PROGRESS = Change(progress=True)
+_STOPPED = Change(release=True, is_ready=True, progress=True)  # that its worker stops is not the run's fault
 _NO_BODIES: Mapping[str, bytes] = {}
 
 
@@ -90,6 +91,15 @@ class LeasedRun(msgspec.Struct, kw_only=True):
             self.idle_since = None if waiting is None else now
             return None
         return waiting if now - self.idle_since >= linger_s else None
+
+    def given_back(self) -> Change:
+        """How the run is given back where it was cut short: as its worker decided when it let it leave memory, or else
+        ready for another worker. A control that was handed over after that decision may be taken and not applied, so
+        it makes the run ready, too."""
+        if self.parked is None:
+            return _STOPPED
+        is_current = self.parked.blocked is not None or self.delivered == self.parked.seen_control
+        return self.parked if is_current else replace(self.parked, is_ready=True)
 
     async def fetch(self, records: Records) -> None:
         """Hand over everything that was sent and is not handed over yet."""
@@ -468,10 +478,18 @@ def claimed(row: RunRow) -> LeasedRun:
     )
 
 
-def parked(waiting: Waiting, now: datetime) -> Change:
-    """How a run is given back that only waits."""
+def parked(run: LeasedRun, waiting: Waiting, now: datetime) -> Change:
+    """How a run is given back that only waits. The controls that it was handed by now end no such wait: those that it
+    has not taken stay in its inbox, and only one that comes after them makes it ready."""
     until = waiting.until or now + _LONGEST_WAIT
-    return Change(release=True, progress=True, reason="", wake_at=micros(until), awaits=waiting.run_id)
+    return Change(
+        release=True,
+        progress=True,
+        reason="",
+        wake_at=micros(until),
+        awaits=waiting.run_id,
+        seen_control=run.delivered,
+    )
 
 
 def put_off(run: LeasedRun, error: RunPutOffError) -> Change:

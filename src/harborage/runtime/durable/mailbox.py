@@ -126,19 +126,26 @@ class Mailbox:
 
     @property
     def waiting(self) -> Waiting | None:
-        """What the whole run waits for, with nothing else in flight and nothing arrived; None when it is at work."""
-        if self._inbox or self._background or self._is_past_deadline:
+        """What the whole run waits for, with nothing else in flight; None when it is at work, or has cause to be.
+
+        What a pause waits for ends with anything that arrives. A step that waits is ended by few controls, and by none
+        of the outcomes of background groups: the others are taken at the boundary behind it, by whichever worker has
+        the run then.
+        """
+        if self._is_past_deadline or self._handing:
             return None
         if self.outbox is not None and self.outbox.is_busy:
             return None  # a step is about to begin: cut short now, its intent would stand there without it
         if self._held is not None:
             # While the coordinator is asked the run is at work: cut short each time, it would never settle its pause.
-            return None if self._parked is None else Waiting(earliest(self._held.until, self._until))
+            if self._parked is None or self._inbox or self._background:
+                return None
+            return Waiting(earliest(self._held.until, self._until))
         awaited: list[Waiting] = []
         for flight in self._flights:
             rule = flight.effect.waits_for
             waiting = None if rule is None else rule(flight.call)
-            if waiting is None:
+            if waiting is None or self.interrupt_of(flight.effect, flight.call) is not None:
                 return None
             awaited.append(waiting)
         if not awaited:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from harborage.clock import Clock
     from harborage.identity import Quadruple
     from harborage.runtime.loop.pauses import PauseCoordinator
-    from harborage.store import Records, RunRow
+    from harborage.store import ControlRow, Records, RunRow
 
 _GO_ON: Final = frozenset({ControlType.APPROVE, ControlType.RESUME})
 
@@ -87,8 +87,10 @@ class ControlSender:
 
     async def unread(self, run_id: str, *, besides: Container[int]) -> list[ControlEvent]:
         """The controls that a run has not consumed, but for those numbers."""
-        sent = [row for row in await self._store.controls(run_id) if row.number not in besides]
-        return [codec.decode(row.data, ControlEvent) for row in sent]
+        unread: list[ControlRow] = []
+        while page := await self._store.controls(run_id, after=unread[-1].number if unread else 0):
+            unread += page
+        return [codec.decode(row.data, ControlEvent) for row in unread if row.number not in besides]
 
     async def keep(self, control: ControlEvent) -> bool:
         """Keep a checked control for its run; False when that has had it.

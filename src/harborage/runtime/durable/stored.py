@@ -64,7 +64,6 @@ _CLAIMS = 100
 _HICCUP_S = 1.0
 _LOOK_S = 0.25
 _READY = Change(release=True, is_ready=True)
-_STOPPED = Change(release=True, is_ready=True, progress=True)  # that its worker stops is not the run's fault
 
 
 class StoredEngine:
@@ -365,7 +364,7 @@ class StoredEngine:
             if self._work is None:
                 self._unrecorded[run.lease.run_id] = run.heard()
             self._let_go(run)
-            await self._release(run, ledger, _STOPPED if run.parked is None else run.parked)
+            await self._release(run, ledger, run.given_back())
             raise
         else:
             self._let_go(run)
@@ -475,7 +474,7 @@ class StoredEngine:
             waiting = run.idle(now, self._linger_s)
             if waiting is not None and run.task is not None and run.parked is None:
                 why = run.unreadable
-                run.parked = parked(waiting, self._clock.now()) if why is None else self._blocked(why)
+                run.parked = parked(run, waiting, self._clock.now()) if why is None else self._blocked(why)
                 run.task.cancel(STOP)
         again_s = max(self._linger_s / 2, SHORTEST_S)
         self._sweeping = self._clock.call_later(again_s, self._sweep) if self._carried and self._work else None

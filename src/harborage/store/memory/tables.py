@@ -288,7 +288,8 @@ class Tables:
         if send.answers:
             self.pauses.answering(send.answers, send.event_id)
         self.unread[send.run_id] = None
-        self._wake(send.run_id)
+        if not held.row.owner:  # a worker that holds it looks for itself
+            self._wake(send.run_id)
         return True
 
     def _wake(self, run_id: str) -> None:
@@ -313,8 +314,9 @@ class Tables:
         if change.progress:
             changed["attempts"] = 0
         if change.release:
-            is_woken = change.is_ready or row.is_woken or row.unread > 0
+            is_woken = change.is_ready or row.is_woken or next(reversed(held.controls), 0) > change.seen_control
             changed |= {"owner": "", "is_woken": is_woken, "wake_at": change.wake_at}
+            changed["seen_control"] = change.seen_control
             if change.awaits is not None:
                 changed["awaits"] = change.awaits
         held.row = replace(

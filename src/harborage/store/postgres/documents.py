@@ -135,6 +135,7 @@ class Batch:
             priority=change.priority,
             release=change.release or None,
             is_ready=change.is_ready or None,
+            seen_control=change.seen_control or None,
             progress=change.progress or None,
             tool_calls=change.tool_calls or None,
             tokens=change.tokens or None,

@@ -74,8 +74,8 @@ class RowReader:
         (
             number, run_id, tenant, user, session, agent, parent, root, group, kind, priority, status, reason, blocked,
             description, about, created_at, updated_at, wake_at, deadline, awaits, position, owner, fence, attempts,
-            woken, unread, children, tree, key, fingerprint, cascades, notifies, retains_turn, acknowledged, tool_count,
-            tokens, cost, *whole,
+            woken, unread, seen_control, children, tree, key, fingerprint, cascades, notifies, retains_turn,
+            acknowledged, tool_count, tokens, cost, *whole,
         ) = row  # fmt: skip
         asked, outcome = whole or (None, None)
         text = self._text
@@ -107,6 +107,7 @@ class RowReader:
             attempts=attempts,
             is_woken=bool(woken),
             unread=unread,
+            seen_control=seen_control,
             children=children,
             tree=tree,
             key=key or "",

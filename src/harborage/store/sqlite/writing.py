@@ -182,7 +182,8 @@ class Writing:
         if change.status is not None and change.status.is_final:
             return self._end(tx, run, run_id, now)
         if change.release:
-            tx.execute(self._sql["release"], (change.wake_at, change.awaits, change.is_ready, run))
+            given_back = (change.wake_at, change.awaits, change.seen_control, change.is_ready, run)
+            tx.execute(self._sql["release"], given_back)
             if change.awaits:
                 _, session, *_ = self._conditions.run(tx, run_id)
                 tx.execute(self._sql["wake_if_ended"], (run, change.awaits, session))
@@ -330,7 +331,6 @@ class Writing:
         if send.answers:
             tx.execute(self._sql["begin_answer"], (send.event_id, send.answers))
         tx.execute(self._sql["count_unread"], (run,))
-        tx.execute(self._sql["wake"], (send.run_id,))
         return True
 
     def _publish(self, tx: Transaction, who: Identity | None, events: Sequence[NewEvent], now: int) -> tuple[int, int]:
@@ -429,7 +429,7 @@ class Writing:
     def _set_aside(self, tx: Transaction, row: RunRow, reason: str) -> None:
         """Block a run that cannot be executed as it is kept, and give it back."""
         tx.execute(self._sql["block"], (reason, row.number))
-        tx.execute(self._sql["release"], (None, None, False, row.number))
+        tx.execute(self._sql["release"], (None, None, 0, False, row.number))
         tx.notify()
 
     def delete(self, tx: Transaction, run_id: str) -> bool:

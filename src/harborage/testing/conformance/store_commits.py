@@ -179,7 +179,8 @@ async def a_run_does_not_end_before_it_answered_its_controls(bench: StoreBench) 
 
 
 async def a_release_checks_for_controls_and_wakes(bench: StoreBench) -> None:
-    """A run that is released while a control waits, or after it was woken, is ready at once."""
+    """A run that is released while a control waits that its worker has not seen, or after it was woken, is ready at
+    once."""
     store = bench.store
     await store.join("one")
     park = Change(status=Status.PAUSED, release=True)
@@ -378,6 +379,7 @@ async def a_commit_without_a_meaning_is_refused(bench: StoreBench) -> None:
         step(lease, 1, change=Change(wake_at=1)),
         step(lease, 1, change=Change(status=Status.COMPLETE, release=True)),
         step(lease, 1, change=Change(is_ready=True)),
+        step(lease, 1, change=Change(seen_control=1)),
     )
     for commit in wrong:
         await expect_raises(CommitInvalidError, store.commit(commit), f"{commit}")

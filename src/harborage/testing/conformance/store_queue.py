@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING, Any
 
-from harborage.store import Change, Commit, NewPause, Status
+from harborage.store import Change, Commit, Lease, NewPause, PauseStatus, SettlePause, Status
 from harborage.store.errors import LeaseLostError, WorkerKnownError
 from harborage.store.port import MAX_ATTEMPTS
 from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
-from harborage.testing.conformance.store_bench import ME, StoreBench, claim, row, send, start, step
+from harborage.testing.conformance.store_bench import ME, StoreBench, claim, finish, row, send, start, step
+
+if TYPE_CHECKING:
+    from harborage.store import Store
 
 
 async def a_claim_returns_row_journal_and_controls(bench: StoreBench) -> None:
@@ -224,6 +228,114 @@ async def a_worker_gets_its_runs_with_controls(bench: StoreBench) -> None:
     expect_equal(list(await store.unread("one")), ["b"], "what is left")
 
 
+async def what_a_worker_has_seen_wakes_no_run(bench: StoreBench) -> None:
+    """Controls that a worker had seen stay unread in a released run, which the next one makes ready; they come in the
+    order in which they were sent."""
+    store = bench.store
+    await store.join("one")
+    lease = await start(store, "r", worker="one")
+    await _mail(store, "r", "a", "b")
+    last = (await store.controls("r"))[-1].number
+    await store.commit(step(lease, 1, b"waits", change=_waits(last)))
+    await claim(store, "one")
+    found = await row(store, "r")
+    expect_equal((found.unread, found.seen_control, found.is_woken, found.owner), (2, last, False, ""), "the row")
+    await send(store, "r", "b")
+    await claim(store, "one")
+    await send(store, "r", "c")
+    (claimed,) = await claim(store, "one", "r")
+    expect_equal([control.event_id for control in claimed.controls], ["a", "b", "c"], "the controls")
+    every = tuple(control.number for control in claimed.controls)
+    await store.commit(step(claimed.row.lease, 2, b"reads", consumed=every, change=_waits(every[0])))
+    await claim(store, "one")
+    await send(store, "r", "d")
+    await claim(store, "one", "r")
+
+
+async def what_a_worker_has_not_seen_makes_its_run_ready(bench: StoreBench) -> None:
+    """Also a control that came between the worker's last look and its release, unless that release consumes it."""
+    store = bench.store
+    await store.join("one")
+    for run_id, seen, taken in (("some", 0, ()), ("none", None, ()), ("all", 1, ()), ("took", 0, (1,))):
+        lease = await start(store, run_id, worker="one")
+        await _mail(store, run_id, "a", "b")
+        numbers = [control.number for control in await store.controls(run_id)]
+        change = _waits(0 if seen is None else numbers[seen])
+        await store.commit(step(lease, 1, b"waits", consumed=tuple(numbers[at] for at in taken), change=change))
+    await claim(store, "one", "some", "none")
+
+
+async def what_a_worker_has_seen_keeps_no_other_cause_from_its_run(bench: StoreBench) -> None:
+    """A wake, an answered pause, an end, a time and the death of a worker make a run ready, whatever it had seen."""
+    store = bench.store
+    await store.join("one")
+    await store.join("two")
+    pause = NewPause(token="t", run_id="asks", who=ME, reason="await_input")
+    ended, ends = await start(store, "ended", worker="one"), await start(store, "ends", worker="one")
+    await finish(store, ended)
+    last = await _waiting(store, "woken", "woken before", "asks", "dies")
+    await store.commit(Commit(wakes=("woken before",)))
+    await _park(store, "woken", "woken before", change=_waits(last))
+    await _park(store, "asks", change=_waits(last), opens=(pause,))
+    await store.commit(Commit(wakes=("woken",), settles=(SettlePause(token="t", status=PauseStatus.ANSWERED),)))
+    last = await _waiting(store, "joins", "joined", "due")
+    now = (await row(store, "due")).created_at
+    await _park(store, "joins", change=_waits(last, awaits="ends"))
+    await _park(store, "joined", change=_waits(last, awaits="ended"))
+    await _park(store, "due", change=_waits(last, wake_at=now + 10_000_000))
+    await claim(store, "two", "woken", "woken before", "asks", "joined")
+    await finish(store, ends)
+    await claim(store, "two", "joins")
+    bench.later(11)
+    await claim(store, "two", "due")
+    await store.leave("one")
+    await claim(store, "two", "dies")
+
+
+async def no_control_is_missed_by_a_release(bench: StoreBench) -> None:
+    """Controls are sent by others at the very moment of the release: a run is ready exactly if one came that its worker
+    had not seen, and it gets all of them in order."""
+    one, two = bench.store, await bench.another()
+    await one.join("one")
+    names = [f"r{number:02}" for number in range(30)]
+    for run_id in names:
+        lease = await start(one, run_id, worker="one")
+        await _mail(one, run_id, "a")
+        seen = (await one.controls(run_id))[-1].number
+        await asyncio.gather(
+            _mail(two, run_id, "b", "c"), one.commit(step(lease, 1, b"waits", change=_waits(seen))), _mail(one, run_id)
+        )
+        (claimed,) = await claim(one, "one", run_id)
+        expect_equal([control.event_id for control in claimed.controls], ["a", "b", "c"], "the controls")
+        seen = claimed.controls[-1].number
+        await asyncio.gather(
+            one.commit(step(claimed.row.lease, 2, b"waits", change=_waits(seen))), send(two, run_id, "c")
+        )
+        await claim(one, "one")
+
+
+def _waits(seen: int, **more: Any) -> Change:
+    return Change(status=Status.PAUSED, release=True, seen_control=seen, **more)
+
+
+async def _mail(store: Store, run_id: str, *event_ids: str) -> None:
+    for event_id in event_ids:
+        await send(store, run_id, event_id)
+
+
+async def _waiting(store: Store, *run_ids: str) -> int:
+    """Start runs of worker one, each with a control; the number of the last one."""
+    for run_id in run_ids:
+        await start(store, run_id, worker="one")
+        await send(store, run_id, "a")
+    return (await store.controls(run_ids[-1]))[-1].number
+
+
+async def _park(store: Store, *run_ids: str, **more: Any) -> None:
+    for run_id in run_ids:
+        await store.commit(step(Lease(run_id, "one", 1), 1, b"waits", **more))
+
+
 async def only_relevant_commits_call_listeners(bench: StoreBench) -> None:
     """A step that no run or worker waits for calls no listener."""
     store = bench.store
@@ -246,6 +358,10 @@ async def only_relevant_commits_call_listeners(bench: StoreBench) -> None:
 
 SCENARIOS = (
     a_worker_gets_its_runs_with_controls,
+    what_a_worker_has_seen_wakes_no_run,
+    what_a_worker_has_not_seen_makes_its_run_ready,
+    what_a_worker_has_seen_keeps_no_other_cause_from_its_run,
+    no_control_is_missed_by_a_release,
     only_relevant_commits_call_listeners,
     a_claim_returns_row_journal_and_controls,
     every_run_is_claimed_by_one_worker,

@@ -54,6 +54,7 @@ create table harborage_runs (
   attempts integer not null default 0,
   woken boolean not null,
   unread integer not null default 0,
+  seen_control bigint not null default 0,
   children integer not null default 0,
   tree integer not null default 0,
   idem text collate "C",

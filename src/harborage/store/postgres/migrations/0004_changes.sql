@@ -45,8 +45,13 @@ begin
     awaits = case
       when is_end then null when change ? 'awaits' then nullif(change ->> 'awaits', '') else awaits
     end,
+    seen_control = case when is_release then coalesce((change ->> 'seen_control')::bigint, 0) else seen_control end,
     woken = case
-      when is_release then woken or change ? 'is_ready' or unread > taken or (
+      when is_release then woken or change ? 'is_ready' or (unread > taken and exists (
+        select from harborage_controls as control
+        where control.run = run_num and control.consumed is null
+          and control.num > coalesce((change ->> 'seen_control')::bigint, 0)
+      )) or (
         coalesce(change ->> 'awaits', '') <> '' and harborage_is_over(change ->> 'awaits', session_num)
       )
       else woken and not is_end
@@ -289,7 +294,7 @@ begin
 end
 $$;
 
--- Which controls were not sent before; each of those wakes its run.
+-- Which controls were not sent before; each of those wakes its run, unless a worker holds it: that one looks for itself.
 create function harborage_controls_sent(one jsonb, blobs bytea[], at_time bigint)
 returns boolean[] language plpgsql as $$
 declare
@@ -304,7 +309,8 @@ begin
     on conflict (run, event_id) do nothing;
     sent := sent || found;
     if found then
-      update harborage_runs set unread = unread + 1, woken = position > 0 where num = run_num;
+      update harborage_runs set unread = unread + 1, woken = woken or (owner is null and position > 0)
+      where num = run_num;
       update harborage_pauses set answering = part ->> 'event' where token = part ->> 'answers' and status = 'open';
     end if;
   end loop;

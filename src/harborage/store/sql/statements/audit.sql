@@ -36,7 +36,9 @@ where run.num > :after and run.num <= :until and (
   or (run.status < 3 and run.owner is not null and run.fence = 0)
   or (run.status < 3 and run.position = 0 and (run.owner is not null or run.woken))
   or (run.status < 3 and run.position > 0 and run.owner is null and not run.woken and run.blocked is null and (
-    run.unread > 0
+    run.seen_control < coalesce((
+      select max(control.num) from harborage_controls as control where control.run = run.num and control.consumed is null
+    ), 0)
     or (run.wake_at is null and (
       select 1 from harborage_pauses as pause where pause.run = run.run_id and pause.status = 'open' limit 1
     ) is null)

@@ -123,7 +123,10 @@ WHERE num = :num;
 -- name: release
 UPDATE harborage_runs SET
   owner = NULL, wake_at = :wake_at, awaits = CASE WHEN :awaits IS NULL THEN awaits ELSE nullif(:awaits, '') END,
-  woken = (woken OR :ready OR unread > 0)
+  seen_control = :seen_control, woken = (woken OR :ready OR (unread > 0 AND EXISTS (
+    SELECT 1 FROM harborage_controls AS control
+    WHERE control.run = :num AND control.consumed IS NULL AND control.num > :seen_control
+  )))
 WHERE num = :num;
 
 -- name: await_nothing
@@ -221,7 +224,8 @@ ON CONFLICT (run, event_id) DO NOTHING
 RETURNING num;
 
 -- name: count_unread
-UPDATE harborage_runs SET unread = unread + 1 WHERE num = :num;
+-- It wakes the run, unless a worker holds it: that one looks for itself.
+UPDATE harborage_runs SET unread = unread + 1, woken = (woken OR (owner IS NULL AND position > 0)) WHERE num = :num;
 
 -- name: unread
 SELECT control.num, run.run_id, control.event_id, control.type, control.sent_at, control.data
