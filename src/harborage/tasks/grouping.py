@@ -49,6 +49,8 @@ from harborage.tasks.rows import group_of, kept_members, members_document, task_
 from harborage.tasks.trees import below, cancellation
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from harborage.clock import Timers
     from harborage.events import Redactor
     from harborage.store import Committed, GroupLeft, GroupRow, RunRow, Store
@@ -98,23 +100,8 @@ class Groups:
                 return await self._snapshot(mine[0])
             if known:
                 raise GroupNotFoundError(request.id)
-        group = TaskGroup(
-            id=request.id or new_id(),
-            session=request.session,
-            owner_task_id=request.owner_task_id,
-            retain_turn=request.retain_turn,
-            fail_fast=request.fail_fast,
-            description=redacted_text(self._redactor, request.description),
-            created_at=self._clock.now(),
-        )
-        new = NewGroup(
-            group_id=group.id,
-            who=group.session,
-            owner=group.owner_task_id,
-            retains_turn=group.retain_turn,
-            fails_fast=group.fail_fast,
-            description=group.description,
-        )
+        group = new_group(request, self._redactor, self._clock.now())
+        new = row_of_new(group)
         await self._changes.commit(Commit(groups=(new,)), [announcements.group_created(group)])
         return await self.get(group.id, caller) if request.id else group
 
@@ -364,6 +351,31 @@ class Groups:
             return (await self._store.group(row.group_id, who=row.who))[1]
         except RowNotFoundError as error:
             raise GroupNotFoundError(row.group_id) from error
+
+
+def new_group(request: GroupRequest, redactor: Redactor | None, at: datetime) -> TaskGroup:
+    """The group that is asked for, open and without secrets."""
+    return TaskGroup(
+        id=request.id or new_id(),
+        session=request.session,
+        owner_task_id=request.owner_task_id,
+        retain_turn=request.retain_turn,
+        fail_fast=request.fail_fast,
+        description=redacted_text(redactor, request.description),
+        created_at=at,
+    )
+
+
+def row_of_new(group: TaskGroup) -> NewGroup:
+    """What a store opens such a group with."""
+    return NewGroup(
+        group_id=group.id,
+        who=group.session,
+        owner=group.owner_task_id,
+        retains_turn=group.retain_turn,
+        fails_fast=group.fail_fast,
+        description=group.description,
+    )
 
 
 def has_to_follow(left: GroupLeft | None, ended: Status) -> bool:

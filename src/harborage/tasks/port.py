@@ -53,6 +53,18 @@ class TaskRegistry(Protocol):
         """
         ...
 
+    async def spawn_alone(self, request: SpawnRequest, group: GroupRequest, *, is_awaited: bool = False) -> TaskHandle:
+        """As `spawn`, with the group of the request as a new one that takes no other task; one change makes both.
+
+        With `is_awaited` the task's parent waits for the group from then on, as after `begin_wait`. Repeated, it gives
+        the same task in the same group.
+
+        Raises:
+            InvalidRequestError, GroupSealedError, TaskLimitError and the others of `spawn`: nothing was made.
+            WaitCycleError: it is repeated, and by now the group waits for the parent.
+        """
+        ...
+
     async def spawn_tool(self, request: SpawnToolRequest) -> TaskHandle:
         """A pending foreground task for one tool call; nothing runs it by itself."""
         ...

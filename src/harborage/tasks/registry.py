@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -18,31 +19,23 @@ from harborage.events import EventBus, Redactor, unix_ns
 from harborage.identity import Identity, Quadruple, effective_quadruple, require_triple
 from harborage.store import LIVE, Commit, DecidePatch, Move, RunQuery, RunRow, SessionQuery, Status, Store
 from harborage.store.errors import (
-    GroupClosedError,
     RowNotFoundError,
     RunCycleError,
-    RunKnownError,
-    RunLimitError,
     RunOverError,
     StatusConflictError,
 )
 from harborage.store.memory import MemoryStore
-from harborage.store.times import moment
 from harborage.tasks import announcements
 from harborage.tasks.changes import Changes
 from harborage.tasks.children import Children
 from harborage.tasks.errors import (
     AcknowledgePublishError,
     GroupInvalidTransitionError,
-    GroupNotFoundError,
-    GroupSealedError,
-    IdempotencyConflictError,
     InvalidRequestError,
     InvalidTransitionError,
     PatchNotFoundError,
     RegistryClosedError,
     StaleChangeError,
-    TaskLimitError,
     TaskNotFoundError,
     WaitCycleError,
 )
@@ -67,16 +60,13 @@ from harborage.tasks.model import (
 )
 from harborage.tasks.requests import (
     TaskLimits,
-    capped,
-    check_words,
-    fingerprint,
-    new_task,
     redacted_failure,
     redacted_result,
     tool_request,
 )
-from harborage.tasks.rows import new_run, outcome_of_failure, outcome_of_result, patch_of, task_of
+from harborage.tasks.rows import outcome_of_failure, outcome_of_result, patch_of, task_of
 from harborage.tasks.run_ends import EndedRuns
+from harborage.tasks.spawning import Spawning
 from harborage.tasks.transitions import Move as Step
 from harborage.tasks.transitions import target_of
 from harborage.tasks.trees import below, cancellation, circle, rows_of
@@ -110,7 +100,6 @@ class InProcessTaskRegistry:
         runs: Runs | None = None,
     ) -> None:
         self._clock = clock
-        self._limits = limits
         self._redactor = redactor
         self._runs = runs
         self._store: Store = MemoryStore(clock=clock) if store is None else store
@@ -119,6 +108,7 @@ class InProcessTaskRegistry:
         self._ends = self._groups.ends
         self.run_ends = EndedRuns(self._groups, lambda run: self.get(run.run_id, who=run))
         self._children = Children(self._store)
+        self._spawning = Spawning(self._store, self._changes, clock, redactor, limits)
         self._is_closed = False
 
     # Spawning
@@ -127,40 +117,36 @@ class InProcessTaskRegistry:
         """As `TaskRegistry.spawn`; `launch` starts the run of this task in place of what `runs` would start."""
         self._check_open()
         require_triple(request.identity, "tasks.spawn")
-        if launch is None and self._runs is not None:
-            launch = self._runs.launch
-        return await self._spawn(request, launch)
+        return await self._spawning.spawn(request, self._launch(launch))
 
-    async def _spawn(self, request: SpawnRequest, launch: Launch | None) -> TaskHandle:
-        check_words(request)
-        mark = fingerprint(request) if request.idempotency_key else ""
-        task = new_task(request, unix_ns(self._clock.now()), self._redactor)
-        if task.parent_task_id is not None:
-            task = await self._below_parent(task, task.parent_task_id)
-        try:
-            commit = Commit(starts=(new_run(task, mark, self._limits),))
-            await self._changes.commit(
-                commit, [announcements.spawned(task, self._clock.now())], task=task, launch=launch
-            )
-        except RunKnownError as error:
-            if error.row.fingerprint != mark:
-                raise IdempotencyConflictError(request.idempotency_key, error.row.run_id) from error
-            return TaskHandle(error.row.run_id, True)
-        except RunLimitError as error:
-            limit = "max_children" if error.what == f"run {task.parent_task_id}" else "max_tree"
-            raise TaskLimitError(limit, error.limit, error.what) from error
-        except GroupClosedError as error:
-            raise GroupSealedError(error.group_id, error.status) from error
-        except RowNotFoundError as error:
-            raise GroupNotFoundError(task.group_id) from error
-        return TaskHandle(task.id)
+    async def spawn_alone(
+        self, request: SpawnRequest, group: GroupRequest, *, is_awaited: bool = False, launch: Launch | None = None
+    ) -> TaskHandle:
+        """As `TaskRegistry.spawn_alone`; `launch` as that of `spawn`."""
+        self._check_open()
+        require_triple(request.identity, "tasks.spawn_alone")
+        who, parent = request.identity.identity, request.parent_task_id
+        if group.session != who or group.id != request.group_id:
+            raise InvalidRequestError("group_id", "must be the id of the group, in the session of the task")
+        handle = await self._spawning.spawn_alone(request, group, self._launch(launch), is_awaited=is_awaited)
+        if handle is not None and not handle.reused:
+            return handle
+        # The task is known, or its group is: an earlier version made one after the other, and may have died between.
+        await self._groups.resolve_or_create(group, who)
+        if is_awaited and parent is not None:
+            await self.begin_wait(parent, group.id, who=who)
+        if handle is None:
+            handle = await self._spawning.spawn(request, self._launch(launch))
+        with suppress(GroupInvalidTransitionError):
+            await self._groups.seal(group.id, who)
+        return handle
 
     async def spawn_tool(self, request: SpawnToolRequest) -> TaskHandle:
         self._check_open()
         require_triple(request.identity, "tasks.spawn_tool")
         if not request.tool_name:
             raise InvalidRequestError("tool_name", "must not be empty")
-        return await self._spawn(tool_request(request), None)
+        return await self._spawning.spawn(tool_request(request), None)
 
     # Reading
 
@@ -215,6 +201,8 @@ class InProcessTaskRegistry:
             row = await self._row(waiter, who, "tasks.begin_wait")
         except TaskNotFoundError:
             return  # no run can wait for a run without a task, so it is in no circle
+        if row.awaits == target:
+            return  # it was noted when what it waits for was spawned
         try:
             await self._store.commit(Commit(moves=(Move(run_id=waiter, expected=LIVE, awaits=target),)))
         except RunCycleError as error:
@@ -389,6 +377,9 @@ class InProcessTaskRegistry:
 
     # Parts of the above
 
+    def _launch(self, launch: Launch | None) -> Launch | None:
+        return self._runs.launch if launch is None and self._runs is not None else launch
+
     def _check_open(self) -> None:
         if self._is_closed:
             raise RegistryClosedError()
@@ -417,16 +408,6 @@ class InProcessTaskRegistry:
         if row is None:
             raise PatchNotFoundError(patch_id)
         return patch_of(row)
-
-    async def _below_parent(self, task: Task, parent_id: TaskID) -> Task:
-        """The new task at its place in the tree. A parent without a task is a root."""
-        try:
-            parent = await self._row(parent_id, task.identity.identity, "tasks.spawn")
-        except TaskNotFoundError:
-            return replace(task, root_task_id=parent_id)
-        most = None if parent.deadline is None else moment(parent.deadline)
-        root = parent.root or parent.run_id
-        return replace(task, root_task_id=root, deadline=capped(task.deadline, most))
 
     async def _cancel_all(self, rows: Sequence[tuple[RunRow, bool]], reason: str) -> bool | None:
         """Cancel these; whether the first was not cancelled before. None where others have changed one meanwhile."""

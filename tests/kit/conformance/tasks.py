@@ -10,7 +10,15 @@ from functools import partial
 from typing import TypeAlias
 
 from harborage.testing.conformance.checks import check_scenario
-from tests.kit.conformance import task_groups, task_lifecycle, task_races, task_restarts, task_spawning, task_waits
+from tests.kit.conformance import (
+    task_alone,
+    task_groups,
+    task_lifecycle,
+    task_races,
+    task_restarts,
+    task_spawning,
+    task_waits,
+)
 from tests.kit.conformance.task_bench import Bench, OpenPlace, open_bench
 from tests.kit.conformance.task_restarts import StoredBench
 
@@ -21,6 +29,7 @@ StoredScenario: TypeAlias = Callable[[StoredBench], Awaitable[None]]
 
 SCENARIOS: tuple[Scenario, ...] = (
     *task_spawning.SCENARIOS,
+    *task_alone.SCENARIOS,
     *task_lifecycle.SCENARIOS,
     *task_groups.SCENARIOS,
     *task_waits.SCENARIOS,

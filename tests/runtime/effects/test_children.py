@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from harborage.events import MemoryEventBus
+from harborage.events import EventType, Filter, MemoryEventBus
 from harborage.identity import Quadruple
 from harborage.planner import AwaitTask, RunContext, SpawnSpec, SpawnTask
+from harborage.planner.spawning import own_group_id, spawn_request
 from harborage.runtime.dispatch import CatalogToolExecutor
 from harborage.runtime.effects.children import SEAL_AFTER, spawn_task
-from harborage.store.memory import MemoryStore
 from harborage.tasks import (
     GroupRequest,
     GroupSealedError,
@@ -24,6 +24,7 @@ from harborage.tasks import (
 )
 from harborage.testing.clock import FakeClock, settle
 from harborage.tools import ToolCatalog
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -54,29 +55,30 @@ async def test_spawns_under_one_key_are_one_task() -> None:
     assert first == again
 
 
-async def test_a_spawn_repeated_after_a_crash_seals_the_group_that_was_left_open(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The process died between the spawn and the sealing; in the next one the group still ends with its only member."""
-    store = MemoryStore()
-    who = Quadruple("t", "u", "s", "r")
+@each_row("has_task", [True, False])
+async def test_a_spawn_repeated_after_a_crash_seals_the_group_that_was_left_open(has_task: bool) -> None:
+    """An earlier version opened a group, spawned into it and sealed it, and its process died between two of these: the
+    group still ends with its only member, and is told of once."""
+    bus, who = MemoryEventBus(), Quadruple("t", "u", "s", "r")
+    registry = InProcessTaskRegistry(bus=bus)
+    told = bus.subscribe(Filter(tenant="t", user="u", session="s"))
     spawn = SpawnTask(spec=SpawnSpec(query="q"))
-    first = InProcessTaskRegistry(bus=MemoryEventBus(), store=store)
-
-    async def die(group_id: str, *, who: object) -> None:
-        raise RuntimeError("killed")
-
-    monkeypatch.setattr(first, "seal_group", die)
-    with pytest.raises(RuntimeError):
-        await spawn_task(first, who, spawn, key="k", max_depth=4)
-    second = InProcessTaskRegistry(bus=MemoryEventBus(), store=store)
-    handle = await spawn_task(second, who, spawn, key="k", max_depth=4)
-    assert handle == await spawn_task(second, who, spawn, key="k", max_depth=4)
-    await second.mark_running(handle.task_id, who=who)
-    await second.mark_complete(handle.task_id, who=who)
-    completion = (await second.watch_group(who.identity, handle.group_id)).peek()
+    group_id = own_group_id(who, "k")
+    await registry.resolve_or_create_group(
+        GroupRequest(session=who.identity, id=group_id, owner_task_id=who.run_id), who=who
+    )
+    if has_task:
+        await registry.spawn(spawn_request(who, spawn, "k", group_id))
+    handle = await spawn_task(registry, who, spawn, key="k", max_depth=4)
+    assert handle == await spawn_task(registry, who, spawn, key="k", max_depth=4)
+    await registry.mark_running(handle.task_id, who=who)
+    await registry.mark_complete(handle.task_id, who=who)
+    completion = (await registry.watch_group(who.identity, handle.group_id)).peek()
     assert completion is not None
     assert [member.task_id for member in completion.members] == [handle.task_id]
+    await bus.aclose()
+    kinds = [event.type async for event in told]
+    assert [kinds.count(one) for one in (EventType.TASK_GROUP_CREATED, EventType.TASK_GROUP_SEALED)] == [1, 1]
 
 
 async def test_a_retained_turn_waits_for_the_whole_group() -> None:

@@ -38,6 +38,7 @@ from harborage.tasks import (
     Task,
     TaskGroup,
     TaskGroupID,
+    TaskHandle,
     TaskID,
     TaskLimitError,
     TaskNotFoundError,
@@ -100,21 +101,10 @@ async def spawn_task(
         HarborageError: the registry refused.
     """
     await check_spawn_depth(registry, who, max_depth)
-    group = await (_named_group if spawn.group_id else _own_group)(registry, who, spawn, key)
-    try:
-        with _naming(group.id, spawn.group_id):
-            if spawn.spec.retain_turn:
-                # Refused before there is a task, and noted before the child can wait for this run.
-                await registry.begin_wait(who.run_id, group.id, who=who)
-            handle = await registry.spawn(spawn_request(who, spawn, key, group.id, deadline=deadline))
-    except TaskLimitError:
-        if not group.members and group.owner_task_id == who.run_id:
-            await registry.cancel_group(group.id, "its first task was not spawned", who=who)
-        raise
-    if not spawn.group_id:
-        await _seal(registry, group.id, who, is_again=handle.reused)
+    spawned = await (_spawn_in_group if spawn.group_id else _spawn_alone)(registry, who, spawn, key, deadline)
+    handle, group_id = spawned
     kind = str(spawn.kind or "background")
-    return Spawned(task_id=handle.id, kind=kind, group_id=group.id, group_name=spawn.group_id)
+    return Spawned(task_id=handle.id, kind=kind, group_id=group_id, group_name=spawn.group_id)
 
 
 async def await_work(
@@ -271,7 +261,7 @@ def _naming(group_id: TaskGroupID, name: str) -> Iterator[None]:
         raise WaitCycleError([name or group_id if one == group_id else one for one in error.path]) from error
 
 
-async def _named_group(registry: TaskRegistry, who: Quadruple, spawn: SpawnTask, key: str) -> TaskGroup:
+async def _named_group(registry: TaskRegistry, who: Quadruple, spawn: SpawnTask) -> TaskGroup:
     """The group that the decision names; opened here when there is none."""
     group = await find_group(registry, who, spawn.group_id)
     if group is not None:
@@ -280,12 +270,31 @@ async def _named_group(registry: TaskRegistry, who: Quadruple, spawn: SpawnTask,
     return await registry.resolve_or_create_group(_group_request(who, spawn, group_id), who=who)
 
 
-async def _own_group(registry: TaskRegistry, who: Quadruple, spawn: SpawnTask, key: str) -> TaskGroup:
+async def _spawn_alone(
+    registry: TaskRegistry, who: Quadruple, spawn: SpawnTask, key: str, deadline: datetime | None
+) -> tuple[TaskHandle, TaskGroupID]:
+    """Spawn into a group of the task's own."""
     group_id = own_group_id(who, key or new_id())  # without a key nobody asks again, and any two are two groups
-    group = await registry.resolve_or_create_group(_group_request(who, spawn, group_id), who=who)
-    if group.status is not GroupStatus.OPEN and not group.members:
-        raise GroupSealedError(group.id, str(group.status))
-    return group
+    request = spawn_request(who, spawn, key, group_id, deadline=deadline)
+    group = _group_request(who, spawn, group_id)
+    return await registry.spawn_alone(request, group, is_awaited=spawn.spec.retain_turn), group_id
+
+
+async def _spawn_in_group(
+    registry: TaskRegistry, who: Quadruple, spawn: SpawnTask, key: str, deadline: datetime | None
+) -> tuple[TaskHandle, TaskGroupID]:
+    """Spawn into the group that the decision names."""
+    group = await _named_group(registry, who, spawn)
+    try:
+        with _naming(group.id, spawn.group_id):
+            if spawn.spec.retain_turn:
+                # Refused before there is a task, and noted before the child can wait for this run.
+                await registry.begin_wait(who.run_id, group.id, who=who)
+            return await registry.spawn(spawn_request(who, spawn, key, group.id, deadline=deadline)), group.id
+    except TaskLimitError:
+        if not group.members and group.owner_task_id == who.run_id:
+            await registry.cancel_group(group.id, "its first task was not spawned", who=who)
+        raise
 
 
 def _group_request(who: Quadruple, spawn: SpawnTask, group_id: TaskGroupID) -> GroupRequest:
