@@ -72,8 +72,8 @@ def test_every_control_goes_through() -> None:
     """As from an event loop."""
 
     def tells(run: RunContext) -> Finish:
-        told = run.control
-        return Finish(FinishReason.GOAL, [run.goal, *told.user_messages, *told.injected_context])
+        published = run.control
+        return Finish(FinishReason.GOAL, [run.goal, *published.user_messages, *published.injected_context])
 
     with opened(ASK, ASK, tells) as rt:
         run = rt.start("g", who=ME)

@@ -176,11 +176,11 @@ async def test_what_is_gone_is_named_with_its_run(tmp_path: Path) -> None:
         connection = apsw.Connection(str(path))
         connection.execute(sql)
         connection.close()
-        told = "; ".join(one.detail for one in await check_storage(str(path), path, is_whole=True) if not one.is_ok)
-        assert named in told, (what, told)
-        assert "run a" not in told, what
-        assert "run c" not in told, what
-        assert "restore a copy that is whole" in told, what
+        reported = "; ".join(one.detail for one in await check_storage(str(path), path, is_whole=True) if not one.is_ok)
+        assert named in reported, (what, reported)
+        assert "run a" not in reported, what
+        assert "run c" not in reported, what
+        assert "restore a copy that is whole" in reported, what
 
 
 async def test_a_pause_that_cannot_be_read_is_named_with_its_run(tmp_path: Path) -> None:

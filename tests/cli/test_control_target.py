@@ -317,8 +317,8 @@ def test_doctor_says_what_waits_and_on_whom(project: Path, typed: Typed) -> None
     assert code == 1
     assert out.startswith("✓ database  .harborage/harborage.db: it answers")
     assert " TEXT, or approve, or reject" in out
-    told = json.loads(typed("doctor", "--json")[1])
-    assert {one["kind"] for one in told["waits"] if one["needs_person"]} == {"pause", "run"}
+    output = json.loads(typed("doctor", "--json")[1])
+    assert {one["kind"] for one in output["waits"] if one["needs_person"]} == {"pause", "run"}
     typed("message", run_id, "x")
     carried_on(project, run_id)
     code, out, _ = typed("doctor")

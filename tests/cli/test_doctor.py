@@ -43,6 +43,6 @@ def test_all_that_is_stored_is_checked_where_that_is_asked(
     assert main(["doctor"]) == 0
     assert run_id not in capsys.readouterr().out
     assert main(["doctor", "--all"]) == 1
-    told = " ".join(capsys.readouterr().out.split())
-    assert f"run {run_id}, entry 0: it is not there, or not what was kept" in told
-    assert "restore a copy that is whole" in told
+    output = " ".join(capsys.readouterr().out.split())
+    assert f"run {run_id}, entry 0: it is not there, or not what was kept" in output
+    assert "restore a copy that is whole" in output

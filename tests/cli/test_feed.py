@@ -254,12 +254,12 @@ class Listener:
     """Keeps what it is told: the run, the place, and what was begun there."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, int, list[str]]] = []
+        self.shown: list[tuple[str, int, list[str]]] = []
         self.entries: list[Entry] = []
 
     def __call__(self, run_id: str, place: int, entries: Sequence[Entry]) -> None:
         self.entries += entries
-        self.told.append((run_id, place, [one.name for one in entries if isinstance(one, Begun)]))
+        self.shown.append((run_id, place, [one.name for one in entries if isinstance(one, Begun)]))
 
 
 def started(*entries: bytes, **more: Any) -> Commit:
@@ -287,7 +287,7 @@ async def test_entries_are_shown_with_their_place() -> None:
     last = commit_of(lease, 4, entry("e"))
     await store.commit(last)
     assert (await store.commit(last)).is_again
-    assert listener.told == [("r1", 0, ["a"]), ("r1", 2, ["c", "d"]), ("r1", 4, ["e"])]
+    assert listener.shown == [("r1", 0, ["a"]), ("r1", 2, ["c", "d"]), ("r1", 4, ["e"])]
     assert len(await store.entries("r1", after=3)) == 2
 
 
@@ -313,9 +313,9 @@ async def test_a_large_value_is_shown_whole() -> None:
     store = ObservedStore(inner, listener)
     slim = entry("a", b'{"$body":"' + digest.encode() + b'"}')
     await store.commit(started(slim, bodies={digest: large}))
-    (told,) = listener.entries
-    assert isinstance(told, Begun)
-    assert bytes(told.payload) == large
+    (shown,) = listener.entries
+    assert isinstance(shown, Begun)
+    assert bytes(shown.payload) == large
     assert await store.body("r1", digest) == large
     await store.aclose()
 

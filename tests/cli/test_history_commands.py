@@ -369,9 +369,15 @@ def test_a_live_fork_does_the_same(run_ids: list[str], typed: Typed) -> None:
 def test_a_fork_has_a_goal_of_its_own(run_ids: list[str], typed: Typed) -> None:
     """For machines: what it came to, and the diff."""
     code, out, _ = typed("fork", run_ids[0], "--at", "2", "--goal", "Stop", "--json")
-    told = json.loads(out)
-    assert (code, told["parent"], told["at"], told["reason"], told["answer"]) == (0, run_ids[0], 2, "goal", "stopped")
-    assert "+  2 finish (goal): stopped" in told["difference"]
+    output = json.loads(out)
+    assert (code, output["parent"], output["at"], output["reason"], output["answer"]) == (
+        0,
+        run_ids[0],
+        2,
+        "goal",
+        "stopped",
+    )
+    assert "+  2 finish (goal): stopped" in output["difference"]
 
 
 def test_a_fork_is_limited_as_a_run_is(run_ids: list[str], typed: Typed) -> None:

@@ -154,7 +154,7 @@ def outcome(run_id: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("words", "told", "got", "calls"),
+    ("words", "output", "got", "calls"),
     [
         (("answer", "RUN", "the", "ledger"), "answered: outcome of pay(amount=5); ", "the ledger", 1),
         (("answer", "RUN", "--result", '{"n": 5}'), "answered: outcome of pay(amount=5); ", {"n": 5}, 1),
@@ -163,13 +163,13 @@ def outcome(run_id: str) -> Any:
     ],
 )
 def test_it_is_said_from_another_terminal(
-    project: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str, got: object, calls: int
+    project: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], output: str, got: object, calls: int
 ) -> None:
     """Nothing needs to be up; whoever carries the run on acts on it."""
     run_id = interrupted_run()
     token = token_of(run_id)
     assert main([token if word == "RUN" else word for word in words]) == 0
-    assert capsys.readouterr().out.startswith(told)
+    assert capsys.readouterr().out.startswith(output)
     assert outcome(run_id) == got
     assert (project / "calls").read_text() == "x" * calls
 

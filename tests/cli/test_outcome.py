@@ -37,12 +37,12 @@ def test_a_limit_that_ended_a_run_is_named_and_has_the_code_of_what_ran_out() ->
     """Of steps, calls, tokens and cost as of time; a planner's own conflict is no limit."""
     for limit in LimitName:
         text = f"the run's limit of 1 {limit} is reached"
-        told = {"steering_reason": "limit", "limit": str(limit), "detail": text}
-        ending = ending_of(Finish(FinishReason.CONSTRAINTS_CONFLICT, metadata=told))
+        metadata = {"steering_reason": "limit", "limit": str(limit), "detail": text}
+        ending = ending_of(Finish(FinishReason.CONSTRAINTS_CONFLICT, metadata=metadata))
         assert (ending.code, ending.why) == (4, text), limit
     assert ending_of(Finish(FinishReason.CONSTRAINTS_CONFLICT, metadata={"limit": "steps"})).code == 3
-    told = {"max_steps_exceeded": True, "max_steps": 12}  # by a planner with a limit of its own
-    ending = ending_of(Finish(FinishReason.NO_PATH, "so far so good", metadata=told))
+    metadata = {"max_steps_exceeded": True, "max_steps": 12}  # by a planner with a limit of its own
+    ending = ending_of(Finish(FinishReason.NO_PATH, "so far so good", metadata=metadata))
     assert (ending.code, ending.why, ending.answer) == (4, "the limit of 12 steps is reached", "so far so good")
 
 

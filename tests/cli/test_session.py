@@ -301,12 +301,12 @@ agent = Agent(name="many", planner=Many(), tools=[tick], options=RuntimeOptions(
 def test_an_unread_terminal_stops_no_run(terminal: Start, tmp_path: Path) -> None:
     """The run comes to its end; whoever looks at last sees every line of it, and the terminal is given back."""
     os.mkfifo(tmp_path / "end")
-    told = os.open(tmp_path / "end", os.O_RDONLY | os.O_NONBLOCK)
+    pipe = os.open(tmp_path / "end", os.O_RDONLY | os.O_NONBLOCK)
     (tmp_path / "many.py").write_text(MANY, "utf-8")
     screen = terminal("go", target="many.py")
-    assert select.select([told], [], [], 60)[0], "the run stood still"
-    assert os.read(told, 10) == b"over"
-    os.close(told)
+    assert select.select([pipe], [], [], 60)[0], "the run stood still"
+    assert os.read(pipe, 10) == b"over"
+    os.close(pipe)
     for number in range(500):
         screen.expect(f" ▸ tick(number={number})")
     screen.expect("all done")

@@ -61,10 +61,10 @@ def test_an_orphan_is_settled_on_demand(
     token = orphan(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert main(["doctor"]) == 1
-    told = capsys.readouterr().out
-    assert "✗ 1 orphan: no worker, timer or person will end it:" in told
-    assert "its run has ended" in told
-    assert "end orphans and overdue items: harborage doctor --settle" in told
+    output = capsys.readouterr().out
+    assert "✗ 1 orphan: no worker, timer or person will end it:" in output
+    assert "its run has ended" in output
+    assert "end orphans and overdue items: harborage doctor --settle" in output
     assert decision(tmp_path, token) is None
     assert main(["doctor", "--settle", "--yes"]) == 0
     assert f"✓ ended approval {token}: rejected" in capsys.readouterr().out

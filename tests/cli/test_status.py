@@ -72,7 +72,7 @@ def test_a_run_has_one_of_eight_statuses(row: RunRow, status: str) -> None:
 
 
 @each_row(
-    "row, told",
+    "row, words",
     [
         (RUNNING, "another worker executes it, last step 5.0 s ago; followed and steered from here"),
         (INTERRUPTED, "interrupted 5.0 s ago; resuming here"),
@@ -83,9 +83,9 @@ def test_a_run_has_one_of_eight_statuses(row: RunRow, status: str) -> None:
         (FAILED, "failed 5.0 s ago: why"),
     ],
 )
-def test_every_stand_has_its_words(row: RunRow, told: str) -> None:
+def test_every_stand_has_its_words(row: RunRow, words: str) -> None:
     """Who carries it, since when, and what happens now."""
-    assert describe_status(row, NOW + timedelta(seconds=5)) == told
+    assert describe_status(row, NOW + timedelta(seconds=5)) == words
 
 
 def test_blocked_is_what_was_tried_and_failed() -> None:
@@ -117,7 +117,7 @@ TIMER = wait(WaitKind.RUN, Party.CLOCK, until=NOW + timedelta(seconds=5), then="
 
 
 @each_row(
-    "one, is_needed, told",
+    "one, is_needed, words",
     [
         (EXECUTED, False, "executed by worker w1"),
         (LEFT, True, "waits for a worker (agent.py): harborage resume x1"),
@@ -136,10 +136,10 @@ TIMER = wait(WaitKind.RUN, Party.CLOCK, until=NOW + timedelta(seconds=5), then="
         (wait(WaitKind.GROUP, Party.NOBODY), True, "orphaned"),
     ],
 )
-def test_each_wait_says_on_whom_and_what_to_do(one: Wait, is_needed: bool, told: str) -> None:
+def test_each_wait_says_on_whom_and_what_to_do(one: Wait, is_needed: bool, words: str) -> None:
     """Until when, what happens then, and the command that ends it."""
     assert needs_person(one) is is_needed
-    assert render_pending([one], NOW, settles=True)[-1].strip() == told
+    assert render_pending([one], NOW, settles=True)[-1].strip() == words
 
 
 def test_what_needs_a_person_comes_last() -> None:
@@ -166,8 +166,8 @@ def test_findings_and_settled_items_are_listed() -> None:
 
 def test_machines_get_all_of_it() -> None:
     """One object: findings, waits and what was settled."""
-    told = json.loads(pending_json([Finding(what="a", detail="b")], [ASKED], [Settled(wait=ORPHAN, done="rejected")]))
-    assert told["findings"] == [{"what": "a", "detail": "b", "is_ok": True}]
-    assert told["settled"] == [{"kind": "pause", "id": "x1", "done": "rejected"}]
-    (row,) = told["waits"]
+    output = json.loads(pending_json([Finding(what="a", detail="b")], [ASKED], [Settled(wait=ORPHAN, done="rejected")]))
+    assert output["findings"] == [{"what": "a", "detail": "b", "is_ok": True}]
+    assert output["settled"] == [{"kind": "pause", "id": "x1", "done": "rejected"}]
+    (row,) = output["waits"]
     assert (row["kind"], row["needs_person"], row["is_orphan"], row["on"]) == ("approval", True, False, "person")

@@ -178,8 +178,8 @@ def test_json_for_machines_has_one_spelling_of_identities_and_times() -> None:
     """As the events of --json have it; what tools and people wrote is left alone."""
     who = {"TenantID": "t", "UserID": "u", "SessionID": "s", "RunID": "r"}
     theirs = {"TenantID": "t", "UserID": "u", "SessionID": "s", "at_at": "2026-01-02T03:04:05Z"}
-    told = {"who": who, "steps": [{"ended_at": "2026-01-02T03:04:05.5Z", "observation": theirs}], "goal": "at_at"}
-    assert json.loads(wire_json(json.dumps(told).encode())) == {
+    record = {"who": who, "steps": [{"ended_at": "2026-01-02T03:04:05.5Z", "observation": theirs}], "goal": "at_at"}
+    assert json.loads(wire_json(json.dumps(record).encode())) == {
         "who": {"tenant": "t", "user": "u", "session": "s", "run": "r"},
         "steps": [{"ended_at": "2026-01-02T03:04:05.500000000Z", "observation": theirs}],
         "goal": "at_at",

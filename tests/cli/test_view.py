@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harborage import events as told
+from harborage import events
 from harborage.app import ChosenModel
 from harborage.artifacts import ArtifactRef, ArtifactScope
 from harborage.cli.journal_view import RecordedEntry
@@ -63,7 +63,7 @@ def event(type: str, payload: Payload | None, run: str = "root", seconds: float 
 
 def decided(kind: str, run: str = "root", reasoning: str = "", seconds: float = 0.0) -> Event:
     """The planner decided."""
-    payload = told.DecisionPayload(identity=WHO, decision_kind=kind, reasoning_trace=reasoning, occurred_at=NOW)
+    payload = events.DecisionPayload(identity=WHO, decision_kind=kind, reasoning_trace=reasoning, occurred_at=NOW)
     return event(EventType.PLANNER_DECISION, payload, run, seconds)
 
 
@@ -96,7 +96,7 @@ def done(
 
 def spawned(task: str, parent: str = "root", kind: str = "background") -> Event:
     """A task was spawned; task events carry no run."""
-    return event(EventType.TASK_SPAWNED, told.TaskSpawnedPayload(task, kind, parent), run="")
+    return event(EventType.TASK_SPAWNED, events.TaskSpawnedPayload(task, kind, parent), run="")
 
 
 def started(run: str, goal: str = "g", seconds: float = 0.0) -> RecordedEntry:
@@ -267,7 +267,7 @@ def test_a_call_that_no_gate_let_through_is_shown_once(view: View) -> None:
         entry = Done(at=NOW, position="2", name=f"approve.{tool}", result=raw(Approval(refusal=why)))
         return record(entry)
 
-    asked = told.ToolRejectedPayload(tool="write", pause_token="t", reason="no")
+    asked = events.ToolRejectedPayload(tool="write", pause_token="t", reason="no")
     assert lines(view, event(EventType.TOOL_REJECTED, asked), refused("write", "rejected: no")) == [
         "0 ✗ write rejected: no"
     ]
@@ -377,7 +377,7 @@ def test_a_run_that_awaits_one_of_several_says_which_it_may_be(view: View) -> No
     """The event does not name the task; those that still run are named."""
     lines(view, spawned("c"), spawned("d"), spawned("e", parent="c"))
     assert lines(view, decided("AwaitTask")) == ["1 … waits for one of t1, t2"]
-    lines(view, event(EventType.TASK_COMPLETED, told.TaskCompletedPayload("c"), run=""))
+    lines(view, event(EventType.TASK_COMPLETED, events.TaskCompletedPayload("c"), run=""))
     assert lines(view, decided("AwaitTask")) == ["2 … waits for t2"]
 
 
@@ -388,66 +388,70 @@ def call_event(kind: type[Any], **fields: Any) -> Payload:
 
 
 LINES: list[tuple[EventType, Payload, list[str]]] = [
-    (EventType.TOOL_COMPLETED, call_event(told.ToolCompletedPayload, attempts=1, duration_ms=1), []),
+    (EventType.TOOL_COMPLETED, call_event(events.ToolCompletedPayload, attempts=1, duration_ms=1), []),
     (
         EventType.TOOL_COMPLETED,
-        call_event(told.ToolCompletedPayload, attempts=3, duration_ms=1),
+        call_event(events.ToolCompletedPayload, attempts=3, duration_ms=1),
         ["↻ add took 3 attempts"],
     ),
     (
         EventType.TOOL_POLICY_EXHAUSTED,
-        call_event(told.ToolPolicyExhaustedPayload, attempts=2, last_class="transient"),
+        call_event(events.ToolPolicyExhaustedPayload, attempts=2, last_class="transient"),
         ["↻ add failed after 2 attempts"],
     ),
-    (EventType.TOOL_APPROVED, told.ToolApprovedPayload("add", "t"), ["0 ✓ add approved"]),
-    (EventType.TOOL_APPROVED, told.ToolApprovedPayload("add", "t", "fine"), ["0 ✓ add approved: fine"]),
-    (EventType.TOOL_REJECTED, told.ToolRejectedPayload("add", "t"), ["0 ✗ add rejected"]),
-    (EventType.TOOL_REJECTED, told.ToolRejectedPayload("add", "t", "no"), ["0 ✗ add rejected: no"]),
-    (EventType.CONTROL_RECEIVED, told.ControlLifecyclePayload("CANCEL", "received"), []),
-    (EventType.CONTROL_APPLIED, told.ControlLifecyclePayload("REDIRECT", "applied"), ["» goal changed"]),
-    (EventType.CONTROL_APPLIED, told.ControlLifecyclePayload("APPROVE", "applied"), []),
+    (EventType.TOOL_APPROVED, events.ToolApprovedPayload("add", "t"), ["0 ✓ add approved"]),
+    (EventType.TOOL_APPROVED, events.ToolApprovedPayload("add", "t", "fine"), ["0 ✓ add approved: fine"]),
+    (EventType.TOOL_REJECTED, events.ToolRejectedPayload("add", "t"), ["0 ✗ add rejected"]),
+    (EventType.TOOL_REJECTED, events.ToolRejectedPayload("add", "t", "no"), ["0 ✗ add rejected: no"]),
+    (EventType.CONTROL_RECEIVED, events.ControlLifecyclePayload("CANCEL", "received"), []),
+    (EventType.CONTROL_APPLIED, events.ControlLifecyclePayload("REDIRECT", "applied"), ["» goal changed"]),
+    (EventType.CONTROL_APPLIED, events.ControlLifecyclePayload("APPROVE", "applied"), []),
     (
         EventType.CONTROL_APPLIED,
-        told.ControlLifecyclePayload("RESUME", "failed", "no_outstanding_pause"),
+        events.ControlLifecyclePayload("RESUME", "failed", "no_outstanding_pause"),
         ["» resume failed: no_outstanding_pause"],
     ),
-    (EventType.CONTROL_REJECTED, told.ControlRejectedPayload("CANCEL", "run_ended"), ["» cancel rejected: run_ended"]),
-    (EventType.TASK_PRIORITISED, told.TaskPrioritisedPayload("root", 0, 5), ["» priority 0 → 5"]),
-    (EventType.BUS_DROPPED, told.BusDroppedPayload(1, 9, 3, 1), ["! 3 events came too fast to be shown"]),
+    (
+        EventType.CONTROL_REJECTED,
+        events.ControlRejectedPayload("CANCEL", "run_ended"),
+        ["» cancel rejected: run_ended"],
+    ),
+    (EventType.TASK_PRIORITISED, events.TaskPrioritisedPayload("root", 0, 5), ["» priority 0 → 5"]),
+    (EventType.BUS_DROPPED, events.BusDroppedPayload(1, 9, 3, 1), ["! 3 events came too fast to be shown"]),
     (EventType.RUNTIME_WARNING, RedactedMap({"message": "careful"}), ["! careful"]),
     (EventType.RUNTIME_ERROR, RedactedMap({"message": "broken"}), ["! broken"]),
     (
         EventType.PLANNER_ERROR,
-        told.PlannerErrorPayload(identity=WHO, error_code="ValueError", error_message="odd", occurred_at=NOW),
+        events.PlannerErrorPayload(identity=WHO, error_code="ValueError", error_message="odd", occurred_at=NOW),
         ["1 ✗ the planner failed: ValueError"],
     ),
     (
         EventType.PLANNER_MAX_STEPS_EXCEEDED,
-        told.MaxStepsExceededPayload(identity=WHO, max_steps=4, steps_observed=4, occurred_at=NOW),
+        events.MaxStepsExceededPayload(identity=WHO, max_steps=4, steps_observed=4, occurred_at=NOW),
         ["! the planner's own limit of 4 steps is reached"],
     ),
     (
         EventType.PLANNER_REPAIR_GUIDANCE_INJECTED,
-        told.RepairGuidanceInjectedPayload(identity=WHO, tier="1", counter="args", count=2, occurred_at=NOW),
+        events.RepairGuidanceInjectedPayload(identity=WHO, tier="1", counter="args", count=2, occurred_at=NOW),
         ["↻ invalid answer; asking the model again (args, 2)"],
     ),
     (
         EventType.PLANNER_REPAIR_EXHAUSTED,
-        told.RepairExhaustedPayload(
+        events.RepairExhaustedPayload(
             identity=WHO, attempts=3, consecutive_arg_failures=3, reasons=("a", "b"), occurred_at=NOW
         ),
         ["! the model's answers could not be repaired: b"],
     ),
     (
         EventType.TRAJECTORY_COMPRESSED,
-        told.TrajectoryCompressedPayload(
+        events.TrajectoryCompressedPayload(
             identity=WHO, steps_before=9, steps_after=1, token_estimate=1234, occurred_at=NOW
         ),
         ["· history of 9 steps summarised (about 1,234 tokens)"],
     ),
     (
         EventType.TRAJECTORY_COMPRESSION_FAILED,
-        told.TrajectoryCompressionFailedPayload(
+        events.TrajectoryCompressionFailedPayload(
             identity=WHO,
             steps_observed=9,
             token_estimate=1,
@@ -459,14 +463,14 @@ LINES: list[tuple[EventType, Payload, list[str]]] = [
     ),
     (
         EventType.LLM_RETRY_WITH_FEEDBACK,
-        told.LLMRetryWithFeedbackPayload(
+        events.LLMRetryWithFeedbackPayload(
             identity=WHO, model="m", attempt=1, max_retries=3, reason="no JSON", occurred_at=NOW
         ),
         ["↻ model asked again (1 of 3): no JSON"],
     ),
     (
         EventType.LLM_CONTEXT_WINDOW_EXCEEDED,
-        told.LLMContextWindowExceededPayload(
+        events.LLMContextWindowExceededPayload(
             identity=WHO,
             model="m",
             estimated_tokens=2,
@@ -477,7 +481,7 @@ LINES: list[tuple[EventType, Payload, list[str]]] = [
         ["! llm: context window exceeded"],
     ),
     *(
-        (EventType.TOOL_INTERRUPTED, told.ToolInterruptedPayload(WHO, "pay", "inprocess", policy, outcome), text)
+        (EventType.TOOL_INTERRUPTED, events.ToolInterruptedPayload(WHO, "pay", "inprocess", policy, outcome), text)
         for policy, outcome, text in (
             ("retry", "repeated", ["0 ↻ pay was interrupted; calling it again"]),
             ("pause", "repeated", ["0 ↻ pay was interrupted; calling it again, says a person"]),
@@ -528,7 +532,7 @@ def test_events_of_a_product_speak_for_themselves(view: View) -> None:
 
 def paused(reason: str) -> Event:
     """The run waits."""
-    return event(EventType.PAUSE_REQUESTED, told.PauseRequestedPayload("t", reason))
+    return event(EventType.PAUSE_REQUESTED, events.PauseRequestedPayload("t", reason))
 
 
 def test_a_pause_in_the_middle_of_a_call_is_shown_by_its_question(view: View) -> None:
@@ -540,7 +544,7 @@ def test_a_pause_in_the_middle_of_a_call_is_shown_by_its_question(view: View) ->
 
 def resumed(decision: str) -> Event:
     """It was decided."""
-    return event(EventType.PAUSE_RESUMED, told.PauseResumedPayload("t", "await_input", decision))
+    return event(EventType.PAUSE_RESUMED, events.PauseResumedPayload("t", "await_input", decision))
 
 
 @each_row(
@@ -585,7 +589,7 @@ def test_what_the_run_does_is_known(view: View) -> None:
 
 def chunk(delta: str, run: str = "root", *, done: bool = False, kind: str = "content") -> Event:
     """A piece of what a model writes."""
-    payload = told.LLMCompletionChunkPayload(identity=WHO, delta=delta, done=done, kind=kind, occurred_at=NOW)
+    payload = events.LLMCompletionChunkPayload(identity=WHO, delta=delta, done=done, kind=kind, occurred_at=NOW)
     return event(EventType.LLM_COMPLETION_CHUNK, payload, run)
 
 
@@ -611,11 +615,11 @@ def test_thinking_is_kept_apart_and_a_reset_forgets_both(view: View) -> None:
 
 def test_costs_add_up(view: View) -> None:
     """Tokens and costs of every model call are in the totals."""
-    payload = told.LLMCostRecordedPayload(
+    payload = events.LLMCostRecordedPayload(
         identity=WHO,
         model="m",
-        cost=told.LLMCost(total_cost=0.01),
-        usage=told.LLMUsage(prompt_tokens=900, completion_tokens=100),
+        cost=events.LLMCost(total_cost=0.01),
+        usage=events.LLMUsage(prompt_tokens=900, completion_tokens=100),
         occurred_at=NOW,
     )
     lines(
@@ -649,7 +653,7 @@ def ref(name: str) -> ArtifactRef:
 
 def test_the_summary_of_a_run(view: View) -> None:
     """Below a run stand tasks that were left, what was kept and where, how it ended, and the effort."""
-    lines(view, started("c"), started("d"), event(EventType.TASK_FAILED, told.TaskFailedPayload("d", "x"), run=""))
+    lines(view, started("c"), started("d"), event(EventType.TASK_FAILED, events.TaskFailedPayload("d", "x"), run=""))
     ending = ending_of(Finish(FinishReason.NO_PATH))
     text = [line.plain.strip() for line in render_summary(view, ending, 2, [ref("n.md"), ref("")], is_kept=False)]
     assert text == [
@@ -683,7 +687,7 @@ def test_a_result_cannot_drive_the_terminal(view: View) -> None:
         begun(evil, b'{"a":"\\u001b[2J"}'),
         done("add", ToolOutcome(OutcomeStatus.DONE, evil)),
         started("c", evil),
-        event(EventType.CONTROL_REJECTED, told.ControlRejectedPayload(evil, evil)),
-        event(EventType.TOOL_REJECTED, told.ToolRejectedPayload(evil, "t", evil)),
+        event(EventType.CONTROL_REJECTED, events.ControlRejectedPayload(evil, evil)),
+        event(EventType.TOOL_REJECTED, events.ToolRejectedPayload(evil, "t", evil)),
     ]
     assert not any("\x1b" in line or "\x07" in line for line in lines(view, *facts))

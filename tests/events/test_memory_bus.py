@@ -81,10 +81,10 @@ async def test_time_is_filled_in_when_left_open(bus: MemoryEventBus, clock: Fake
 async def test_a_published_event_keeps_everything_else(bus: MemoryEventBus) -> None:
     """Type, identity, safe payload and extras arrive as they were given."""
     reader = bus.subscribe(MINE)
-    told = await bus.publish(Event(EventType.TASK_PAUSED, WHO, BODY, extra={"producer": "test"}))
-    assert reader.drain() == [told]
-    assert (told.type, told.identity, told.extra) == ("task.paused", WHO, {"producer": "test"})
-    assert told.payload is BODY
+    sent = await bus.publish(Event(EventType.TASK_PAUSED, WHO, BODY, extra={"producer": "test"}))
+    assert reader.drain() == [sent]
+    assert (sent.type, sent.identity, sent.extra) == ("task.paused", WHO, {"producer": "test"})
+    assert sent.payload is BODY
 
 
 @pytest.mark.parametrize(
@@ -164,8 +164,8 @@ async def test_whatever_a_redactor_returns_becomes_a_payload(clock: FakeClock, o
 
 async def test_a_plain_payload_never_travels_as_an_object(clock: FakeClock) -> None:
     """Even a redactor that returns the plain payload itself cannot get it to subscribers unwrapped."""
-    told = await MemoryEventBus(redactor=NoopRedactor(), clock=clock).publish(_error())
-    assert isinstance(told.payload, RedactedMap)
+    sent = await MemoryEventBus(redactor=NoopRedactor(), clock=clock).publish(_error())
+    assert isinstance(sent.payload, RedactedMap)
 
 
 async def test_a_failed_redaction_is_published_without_the_payload(clock: FakeClock) -> None:
@@ -175,12 +175,12 @@ async def test_a_failed_redaction_is_published_without_the_payload(clock: FakeCl
     with pytest.raises(RedactionFailedError, match="events: publish redaction failed") as caught:
         await bus.publish(_error({"password": "hunter2"}))
     assert isinstance(caught.value.__cause__, RedactionFailedError)
-    (told,) = reader.drain()
-    assert told == admin.drain()[-1]
-    assert told.identity == WHO
-    assert isinstance(told.payload, AuditRedactionFailedPayload)
-    assert told.payload.original_type == "runtime.error"
-    assert "hunter2" not in repr(told)
+    (sent,) = reader.drain()
+    assert sent == admin.drain()[-1]
+    assert sent.identity == WHO
+    assert isinstance(sent.payload, AuditRedactionFailedPayload)
+    assert sent.payload.original_type == "runtime.error"
+    assert "hunter2" not in repr(sent)
 
 
 async def test_a_redactor_that_breaks_leaks_nothing(clock: FakeClock) -> None:
@@ -305,9 +305,9 @@ async def test_a_cancelled_subscriber_is_forgotten_at_once(bus: MemoryEventBus, 
 async def test_closing_ends_every_stream_after_what_is_queued(bus: MemoryEventBus, make_event: MakeEvent) -> None:
     """Subscribers of a closing bus still get earlier events, and then their streams end."""
     reader, admin = bus.subscribe(MINE), bus.subscribe(ALL)
-    told = await bus.publish(make_event())
+    sent = await bus.publish(make_event())
     await bus.aclose()
-    assert [event async for event in reader.events()] == [told]
+    assert [event async for event in reader.events()] == [sent]
     assert [event.sequence async for event in admin] == [1, 2]
 
 

@@ -19,8 +19,8 @@ MakeEvent = Callable[..., Event]
 async def test_a_recorder_has_all_published_events(bus: MemoryEventBus, make_event: MakeEvent) -> None:
     """Everything since it was made is there, again and again, but not its own audit."""
     recorder = EventRecorder(bus)
-    told = [await bus.publish(make_event("a")), await bus.publish(make_event("b"))]
-    assert recorder.events == recorder.events == told
+    published = [await bus.publish(make_event("a")), await bus.publish(make_event("b"))]
+    assert recorder.events == recorder.events == published
     assert recorder.types == ["task.paused", "task.paused"]
     assert recorder.payloads(TaskPausedPayload) == [TaskPausedPayload("a"), TaskPausedPayload("b")]
 

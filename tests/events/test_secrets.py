@@ -77,7 +77,7 @@ def quotes(shown: str | bytes) -> bool:
     return BEARER in text or KEY in text
 
 
-async def told(bus: EventBus) -> list[Event]:
+async def published(bus: EventBus) -> list[Event]:
     """One event of each kind: as it was published, as it was delivered, and as it is replayed."""
     reader = bus.subscribe(MINE)
     seen: list[Event] = []
@@ -99,7 +99,7 @@ async def test_no_payload_carries_a_secret_to_anybody(tmp_path: Path) -> None:
     redactor = PatternRedactor([KEY])
     async with await open_storage(f"sqlite:{path}") as storage:
         for bus in (MemoryEventBus(redactor=redactor), DurableEventBus(storage.store, redactor=redactor)):
-            seen = await told(bus)
+            seen = await published(bus)
             assert len(seen) >= 3 * len(KINDS) - 1  # streamed pieces are not kept
             leaks = {event.type for event in seen if quotes(repr(event)) or quotes(encode_wire(event))}
             assert leaks == set(), bus

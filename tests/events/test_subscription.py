@@ -50,8 +50,8 @@ async def test_a_waiting_subscriber_is_woken(bus: MemoryEventBus, make_event: Ma
     waiting = asyncio.create_task(anext(aiter(reader)))
     await settle()
     assert not waiting.done()
-    told = await bus.publish(make_event())
-    assert await waiting == told
+    published = await bus.publish(make_event())
+    assert await waiting == published
 
 
 async def test_two_tasks_share_a_subscription(bus: MemoryEventBus) -> None:
@@ -228,11 +228,11 @@ def _read(reader: Subscription, amount: int) -> list[Event]:
 def _check_account(bus: MemoryEventBus, read: list[Event]) -> None:
     sequences = _sequences(read)
     assert sequences == sorted(set(sequences))
-    told = [event.payload for event in read if isinstance(event.payload, BusDroppedPayload)]
+    published = [event.payload for event in read if isinstance(event.payload, BusDroppedPayload)]
     got = {event.sequence for event in read if event.type != EventType.BUS_DROPPED}
     missing = {event.sequence for event in bus._buffer.after(0) if event.identity == WHO} - got
-    assert sum(notice.dropped_count for notice in told) == len(missing)
-    for notice in told:
+    assert sum(notice.dropped_count for notice in published) == len(missing)
+    for notice in published:
         between = {number for number in missing if notice.from_seq <= number <= notice.to_seq}
         assert len(between) == notice.dropped_count
         assert not got & set(range(notice.from_seq, notice.to_seq + 1))

@@ -157,10 +157,10 @@ def test_every_time_is_written_alike() -> None:
         (TopologyChangedPayload(TopologyProjection("e", at, (TopologyNode("n", "node"),))), "occurred_at"),
         (TaskGroupResolvedPayload(completion), "ResolvedAt"),
     ):
-        told = to_wire(Event(EventType.TOOL_INVOKED, WHO, payload, at, 7))["payload"]
+        wire = to_wire(Event(EventType.TOOL_INVOKED, WHO, payload, at, 7))["payload"]
         plain = codec.to_plain(payload)
-        assert json.dumps(told).replace("05.000000000Z", "05Z") == json.dumps(plain)
-        assert f'"{found}": "2026-01-02T03:04:05.000000000Z"' in json.dumps(told)
+        assert json.dumps(wire).replace("05.000000000Z", "05Z") == json.dumps(plain)
+        assert f'"{found}": "2026-01-02T03:04:05.000000000Z"' in json.dumps(wire)
 
 
 def test_payloads_without_times_are_written_as_they_are() -> None:

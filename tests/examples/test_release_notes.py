@@ -89,7 +89,7 @@ async def no(run: Run, asked: ToolApprovalRequestedPayload) -> None:
     await run.reject(asked.pause_token, reason="not today")
 
 
-async def told(
+async def published(
     goal: str = DRAFT, answer: Answer = yes, *, at_once: Callable[[Run], Awaitable[object]] | None = None
 ) -> Told:
     """Run the agent towards `goal`; `answer` settles each approval, `at_once` is done before the first step."""
@@ -134,7 +134,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clone:
 
 async def test_an_approved_draft_is_written(clone: Clone) -> None:
     """The file holds the very text that was shown, with commits in their sections and everybody thanked."""
-    run = await told()
+    run = await published()
     written = (clone.path / "RELEASE_NOTES.md").read_text()
     assert run.finish.reason is FinishReason.GOAL
     assert run.answer.startswith("Wrote RELEASE_NOTES.md")
@@ -151,7 +151,7 @@ async def test_an_approved_draft_is_written(clone: Clone) -> None:
 
 async def test_a_refused_draft_is_in_the_answer(clone: Clone) -> None:
     """A no is a fine end: the answer says that nothing was written, why, and what would have been."""
-    run = await told(answer=no)
+    run = await published(answer=no)
     assert run.finish.reason is FinishReason.GOAL
     assert run.answer.startswith("Nothing was written: the call of 'write_notes' was rejected: not today.")
     assert run.asked[0]["text"] in run.answer
@@ -164,7 +164,7 @@ async def test_an_approver_may_edit_the_call(clone: Clone) -> None:
     async def edited(run: Run, asked: ToolApprovalRequestedPayload) -> None:
         await run.approve(asked.pause_token, args={"path": "OTHER.md", "text": "short\n"})
 
-    run = await told(answer=edited)
+    run = await published(answer=edited)
     assert run.answer == "Wrote OTHER.md (6 bytes)."
     assert (clone.path / "OTHER.md").read_text() == "short\n"
     assert not (clone.path / "RELEASE_NOTES.md").exists()
@@ -173,7 +173,7 @@ async def test_an_approver_may_edit_the_call(clone: Clone) -> None:
 async def test_the_goal_says_since_what_and_into_which_file(clone: Clone) -> None:
     """`since` and `into` in the goal are obeyed, a closing full stop is not part of the name."""
     clone.git("tag", "v1.1", "HEAD~1")
-    run = await told("Draft the notes since v1.1, into NOTES.md.")
+    run = await published("Draft the notes since v1.1, into NOTES.md.")
     assert (clone.path / "NOTES.md").read_text().startswith("# Changes since v1.1\n")
     assert "read files" not in run.asked[0]["text"]
 
@@ -181,7 +181,7 @@ async def test_the_goal_says_since_what_and_into_which_file(clone: Clone) -> Non
 async def test_without_a_tag_the_notes_tell_everything(clone: Clone) -> None:
     """A history that was never released is told from its beginning."""
     clone.git("tag", "-d", "v1.0")
-    run = await told(answer=no)
+    run = await published(answer=no)
     assert run.asked[0]["text"].startswith("# Changes so far\n\nCommits so far: 4.\n")
 
 
@@ -191,14 +191,14 @@ async def test_a_shallow_clone_is_listed_as_far_as_it_goes(
     """The notes of a clone that is cut short say so."""
     clone.git("clone", "-q", "--depth", "2", "--no-tags", clone.path.as_uri(), str(tmp_path / "shallow"))
     monkeypatch.chdir(tmp_path / "shallow")
-    run = await told(answer=no)
+    run = await published(answer=no)
     assert "Commits as far back as this shallow clone goes: 2." in run.asked[0]["text"]
 
 
 async def test_nothing_new_ends_well(clone: Clone) -> None:
     """When nothing was committed since the last tag, the run says so, asks nobody and spawns nothing."""
     clone.git("tag", "v2.0")
-    run = await told()
+    run = await published()
     assert run.finish == Finish(FinishReason.GOAL, "Nothing to tell: there are no commits since v2.0.")
     assert run.decisions() == ["CallParallel", "Finish"]
 
@@ -213,7 +213,7 @@ async def test_messages_are_obeyed_or_noted(clone: Clone) -> None:
         for text in ("title: Big day.", "skip chores", "into DAY.md", "Thanks for waiting!"):
             await run.message(text)
 
-    await told(at_once=speak)
+    await published(at_once=speak)
     written = (clone.path / "DAY.md").read_text()
     assert written.startswith("# Big day\n")
     assert "## Chores" not in written
@@ -230,7 +230,7 @@ async def test_a_message_makes_only_what_depends_on_it_anew(clone: Clone) -> Non
         await run.message("title: Second try")
         await no(run, asked)
 
-    run = await told(answer=second_thoughts)
+    run = await published(answer=second_thoughts)
     assert len(run.asked) == 2
     assert (clone.path / "RELEASE_NOTES.md").read_text().startswith("# Second try\n")
     assert run.decisions().count("CallParallel") == 1
@@ -242,7 +242,7 @@ async def test_a_no_may_say_how(clone: Clone) -> None:
     async def picky(run: Run, asked: ToolApprovalRequestedPayload) -> None:
         await run.reject(asked.pause_token, reason="skip chores")
 
-    run = await told(answer=picky)
+    run = await published(answer=picky)
     assert ["## Chores" in asked["text"] for asked in run.asked] == [True, False]
     assert run.answer.startswith("Nothing was written: the call of 'write_notes' was rejected: skip chores.")
     assert "## Chores" not in run.answer
@@ -259,14 +259,14 @@ async def test_a_redirect_changes_the_goal(clone: Clone) -> None:
         await run.redirect("Release notes since v1.0 into ALL.md")
         await no(run, asked)
 
-    run = await told(answer=redirect)
+    run = await published(answer=redirect)
     assert "read files" in (clone.path / "ALL.md").read_text()
     assert run.decisions().count("CallParallel") == 2
 
 
 async def test_a_cancel_is_heeded(clone: Clone) -> None:
     """A soft cancel ends the run at its next step, with nothing written."""
-    run = await told(at_once=lambda run: run.cancel())
+    run = await published(at_once=lambda run: run.cancel())
     assert run.finish.reason is FinishReason.CANCELLED
     assert not run.asked
 
@@ -276,7 +276,7 @@ async def test_a_cancel_is_heeded(clone: Clone) -> None:
 
 async def test_the_history_is_read_by_four_tools_at_once(clone: Clone) -> None:
     """One decision reads; all four calls have begun before the first is done."""
-    run = await told()
+    run = await published()
     assert run.decisions() == ["CallParallel", "SpawnTask", "CallTool", "AwaitTask", "CallTool", "CallTool", "Finish"]
     first = [event.type for event in run.events if event.type in (EventType.TOOL_INVOKED, EventType.TOOL_COMPLETED)]
     assert first[:4] == [EventType.TOOL_INVOKED] * 4
@@ -284,7 +284,7 @@ async def test_the_history_is_read_by_four_tools_at_once(clone: Clone) -> None:
 
 async def test_areas_are_counted_by_a_background_task(clone: Clone) -> None:
     """The run spawns one task, awaits it, and its counts are in the notes."""
-    run = await told(answer=no)
+    run = await published(answer=no)
     spawned = [event.payload for event in run.events if isinstance(event.payload, TaskSpawnedPayload)]
     assert [str(payload.kind) for payload in spawned] == ["foreground", "background"]
     assert spawned[1].parent_task_id == spawned[0].task_id
@@ -296,7 +296,7 @@ async def test_a_heavy_patch_log_is_kept_and_read_back_in_pages(clone: Clone, mo
     monkeypatch.setattr(EXAMPLE, "PAGE_CHARS", 10_000)
     for number in range(4):
         clone.commit(f"feat: part {number}", **{f"src__part{number}__words": f"some words {number}\n" * 1000})
-    run = await told(answer=no)
+    run = await published(answer=no)
     (log,) = run.artifacts
     assert log.filename == "tool-result-patch_log.json"
     assert log.size_bytes > 32 * 1024
@@ -308,7 +308,7 @@ async def test_a_heavy_patch_log_is_kept_and_read_back_in_pages(clone: Clone, mo
 
 async def test_a_small_patch_log_needs_no_artifact(clone: Clone) -> None:
     """What fits into a result is handed on by value."""
-    assert not (await told(answer=no)).artifacts
+    assert not (await published(answer=no)).artifacts
 
 
 async def test_one_planner_serves_runs_side_by_side(clone: Clone) -> None:
@@ -351,7 +351,7 @@ async def test_without_git_the_agent_says_so(clone: Clone, monkeypatch: pytest.M
 @pytest.mark.parametrize("since", ["v9", "--output=pwned", "HEAD..v1.0"])
 async def test_an_unknown_beginning_is_named(clone: Clone, since: str) -> None:
     """A `since` that is no revision of this history ends the run with its name; it never reaches git as an option."""
-    run = await told(f"Draft since {since}")
+    run = await published(f"Draft since {since}")
     assert run.finish == Finish(
         FinishReason.NO_PATH, f"this history has no {since!r}; name a tag, a branch or a commit"
     )
@@ -361,7 +361,7 @@ async def test_an_unknown_beginning_is_named(clone: Clone, since: str) -> None:
 async def test_uncommitted_changes_are_not_overwritten(clone: Clone) -> None:
     """A target with changes that git does not hold is refused before anybody is asked; the draft is in the answer."""
     (clone.path / "RELEASE_NOTES.md").write_text("mine")
-    run = await told()
+    run = await published()
     assert run.finish.reason is FinishReason.CONSTRAINTS_CONFLICT
     assert run.answer.startswith("Nothing was written: RELEASE_NOTES.md has changes that are not committed")
     assert "# Changes since v1.0" in run.answer
@@ -375,7 +375,7 @@ async def test_a_target_may_be_overwritten(clone: Clone, goal: str) -> None:
     (clone.path / "RELEASE_NOTES.md").write_text("old")
     if goal == DRAFT:
         clone.commit("docs: notes")
-    assert (await told(goal)).answer.startswith("Wrote RELEASE_NOTES.md")
+    assert (await published(goal)).answer.startswith("Wrote RELEASE_NOTES.md")
     assert (clone.path / "RELEASE_NOTES.md").read_text().startswith("# Changes since v1.0\n")
 
 
@@ -386,7 +386,7 @@ async def test_an_edited_target_is_looked_at_too(clone: Clone) -> None:
     async def edited(run: Run, asked: ToolApprovalRequestedPayload) -> None:
         await run.approve(asked.pause_token, args={"path": "mine.md", "text": "short"})
 
-    run = await told(answer=edited)
+    run = await published(answer=edited)
     assert run.finish.reason is FinishReason.CONSTRAINTS_CONFLICT
     assert run.answer.startswith("Nothing was written: mine.md has changes that are not committed")
     assert (clone.path / "mine.md").read_text() == "mine"
@@ -397,12 +397,12 @@ async def test_a_read_only_folder_is_named(clone: Clone, monkeypatch: pytest.Mon
     access = os.access
     # Permissions do not bind root, who runs tests in many containers; the kernel's answer is played.
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and access(path, mode))
-    run = await told()
+    run = await published()
     assert run.answer.startswith("Nothing was written: . is missing or read-only; name a file in another folder.")
     assert run.finish.reason is FinishReason.CONSTRAINTS_CONFLICT
     monkeypatch.undo()
     monkeypatch.chdir(clone.path)
-    run = await told("Draft into nowhere/NOTES.md")
+    run = await published("Draft into nowhere/NOTES.md")
     assert run.answer.startswith("Nothing was written: nowhere is missing or read-only")
 
 
@@ -413,7 +413,7 @@ async def test_a_write_that_fails_is_reported(clone: Clone, monkeypatch: pytest.
         raise OSError(28, "No space left on device", str(path))
 
     monkeypatch.setattr(Path, "write_bytes", fail)
-    run = await told()
+    run = await published()
     assert run.answer.startswith("Nothing was written: [Errno 28] No space left on device: 'RELEASE_NOTES.md'.")
     assert run.asked[0]["text"] in run.answer
 
@@ -423,7 +423,7 @@ async def test_odd_commit_messages_are_harmless(clone: Clone) -> None:
     clone.commit("")
     for message in ("Add \x1b[31mred\x07 \u202etext", "--output=pwned", "$(touch pwned) `touch pwned`", "word " * 400):
         clone.commit(message, author="Zoë \x1b[2J")
-    text = str((await told(answer=no)).asked[0]["text"])
+    text = str((await published(answer=no)).asked[0]["text"])
     assert all(line.isprintable() and len(line) < 120 for line in text.splitlines())
     assert "- $(touch pwned) `touch pwned` (" in text
     assert not (clone.path / "pwned").exists()
@@ -433,7 +433,7 @@ async def test_a_long_history_makes_notes_that_can_still_be_edited(clone: Clone)
     """The draft stays short enough for an approver's edit, and says how much it leaves out."""
     for number in range(60):
         clone.commit(f"feat: add the {number}th thing with quite a long description of what it is good for")
-    text = (await told(answer=no)).asked[0]["text"]
+    text = (await published(answer=no)).asked[0]["text"]
     assert len(text) <= 4000
     assert "- … and 21 more\n" in text
     assert "## Thanks to" in text
@@ -442,7 +442,7 @@ async def test_a_long_history_makes_notes_that_can_still_be_edited(clone: Clone)
 async def test_more_commits_than_fit_are_counted(clone: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where only the newest commits are listed, the notes say so and count all."""
     monkeypatch.setattr(EXAMPLE, "MOST_COMMITS", 2)
-    text = (await told(answer=no)).asked[0]["text"]
+    text = (await published(answer=no)).asked[0]["text"]
     assert "Commits since v1.0: 3, of which the newest 2 are here." in text
 
 

@@ -86,8 +86,8 @@ async def test_a_quotation_that_is_not_there_is_refused(example: Any, path: str,
     _, agent = example
     model = ScriptedLLM([calls_tools(("quote", {"path": path, "words": words})), "I did not find it."])
     await run_of(agent, model)
-    told = model.requests[-1].messages[-1]
-    assert why in (told.content.text or "")
+    message = model.requests[-1].messages[-1]
+    assert why in (message.content.text or "")
 
 
 def test_a_quotation_may_be_broken_into_lines(example: Any) -> None:

@@ -18,16 +18,16 @@ from tests.kit import busy_worker
 PATIENCE_S = 60.0
 
 
-class Told:
-    """What the workers were told: which controls are on their way, and how many entries each run has at least."""
+class Acknowledged:
+    """What workers printed as committed: the controls that were sent, and how many entries each run has at least."""
 
     def __init__(self) -> None:
         self.sent: defaultdict[str, set[str]] = defaultdict(set)
         self.kept: defaultdict[str, int] = defaultdict(int)
         self.lines = 0
 
-    def hear(self, line: bytes) -> None:
-        """Note one line of a worker; half of one, of a worker that died, is none."""
+    def add(self, line: bytes) -> None:
+        """Add one line of a worker; half a line, of a worker that died, is ignored."""
         if not line.endswith(b"\n"):
             return
         self.lines += 1
@@ -62,37 +62,37 @@ async def busy(url: str, worker: str, *numbers: int) -> AsyncIterator[asyncio.su
         await process.communicate()
 
 
-async def hear(process: asyncio.subprocess.Process, told: Told, lines: int) -> None:
-    """Listen to a worker until it has said so much."""
+async def read_lines(process: asyncio.subprocess.Process, acknowledged: Acknowledged, lines: int) -> None:
+    """Read so many lines of a worker."""
     assert process.stdout is not None
     async with asyncio.timeout(PATIENCE_S):
         for _ in range(lines):
             line = await process.stdout.readline()
             assert line, "the worker ended by itself"
-            told.hear(line)
+            acknowledged.add(line)
 
 
-async def work_and_die(url: str, worker: str, seed: int, told: Told, statements: int) -> None:
+async def work_and_die(url: str, worker: str, seed: int, acknowledged: Acknowledged, statements: int) -> None:
     """Let a worker commit to a file until it kills itself in the middle of a transaction."""
     async with busy(url, worker, seed, statements) as process, asyncio.timeout(PATIENCE_S):
         assert process.stdout is not None
         for line in (await process.stdout.read()).splitlines(keepends=True):
-            told.hear(line)
+            acknowledged.add(line)
         assert await process.wait() == -signal.SIGKILL
 
 
-async def work_and_be_killed(url: str, worker: str, seed: int, told: Told, lines: int) -> None:
+async def work_and_be_killed(url: str, worker: str, seed: int, acknowledged: Acknowledged, lines: int) -> None:
     """Let a worker commit until it has said so much, and kill it then, wherever it is."""
     async with busy(url, worker, seed) as process:
-        await hear(process, told, lines)
+        await read_lines(process, acknowledged, lines)
         process.kill()
         assert process.stdout is not None
         for line in (await process.stdout.read()).splitlines(keepends=True):
-            told.hear(line)
+            acknowledged.add(line)
         await process.wait()
 
 
-async def assert_agrees(store: Store, told: Told) -> None:
+async def assert_agrees(store: Store, acknowledged: Acknowledged) -> None:
     """The tables agree, and all that a worker was told is in them."""
     shown = await read(store)
     found = check(shown, consumed=consumed)
@@ -102,11 +102,11 @@ async def assert_agrees(store: Store, told: Told) -> None:
         assert isinstance(journal, list)
         answered = {event_id for entry in journal for event_id in consumed(entry)}
         unread = {control.event_id for control in shown.controls[row.run_id]}
-        assert told.sent[row.run_id] <= answered | unread, row
-        assert len(journal) >= told.kept[row.run_id], row
+        assert acknowledged.sent[row.run_id] <= answered | unread, row
+        assert len(journal) >= acknowledged.kept[row.run_id], row
     known = {row.run_id for row in shown.runs}
-    assert {run_id for run_id, count in told.kept.items() if count} <= known
-    assert {run_id for run_id, sent in told.sent.items() if sent} <= known
+    assert {run_id for run_id, count in acknowledged.kept.items() if count} <= known
+    assert {run_id for run_id, sent in acknowledged.sent.items() if sent} <= known
 
 
 async def finish_all(store: Store) -> None:

@@ -29,8 +29,8 @@ class _Rows:
         for label, values in self._rows:
             yield _Row(label, self._failures), values
         if self._failures:
-            told = "\n".join(f"- {label}\n{indent(_told(failure), '    ')}" for label, failure in self._failures)
-            message = f"{len(self._failures)} of {len(self._rows)} rows failed:\n{told}"
+            report = "\n".join(f"- {label}\n{indent(_told(failure), '    ')}" for label, failure in self._failures)
+            message = f"{len(self._failures)} of {len(self._rows)} rows failed:\n{report}"
             raise AssertionError(message) from self._failures[0][1]
 
 

@@ -41,7 +41,7 @@ class MemoryBench:
     def __init__(self, config: Memory, **parts: Any) -> None:
         self.clock = FakeClock()
         self.bus = MemoryEventBus()
-        self.told = EventRecorder(self.bus)
+        self.recorder = EventRecorder(self.bus)
         self.summariser = Summariser()
         self.state = parts.get("state") or MemoryStateStore()
         self.memory = SessionMemory(self.state, self.bus, config, summariser=self.summariser, clock=self.clock)
@@ -60,13 +60,13 @@ class MemoryBench:
         """The changes of health that were published."""
         return [
             (one.payload.prior_health, one.payload.new_health, one.payload.reason)
-            for one in self.told.events
+            for one in self.recorder.events
             if one.type == "memory.health_changed"
         ]
 
     async def aclose(self) -> None:
         await self.memory.aclose()
-        self.told.cancel()
+        self.recorder.cancel()
         await self.bus.aclose()
 
 

@@ -39,13 +39,13 @@ def test_every_turn_is_in_exactly_one_place(moves: list[str]) -> None:
             turn = Turn(user_message=f"{number}", assistant_response="a", key=f"{number}")
             state = add_turn(add_turn(state, turn, _ROLLING).state, turn, _ROLLING).state
             if batch := state.batch:
-                told = ",".join(one for one in (state.summary, _named(*batch)) if one)
-                state = (apply_summary(state, batch, told) if move == "ok" else count_failure(state, _ROLLING)).state
+                summary = ",".join(one for one in (state.summary, _named(*batch)) if one)
+                state = (apply_summary(state, batch, summary) if move == "ok" else count_failure(state, _ROLLING)).state
         elif state.health is MemoryHealth.DEGRADED:
             state = start_recovery(state).state
-            told = ",".join(one for one in (state.summary, _named(*state.backlog[0])) if one)
+            summary = ",".join(one for one in (state.summary, _named(*state.backlog[0])) if one)
             state = (
-                finish_recovery(state, state.backlog[0], told) if move == "recover" else fail_recovery(state)
+                finish_recovery(state, state.backlog[0], summary) if move == "recover" else fail_recovery(state)
             ).state
         waiting = [turn for batch in state.backlog for turn in batch]
         places = [state.summary, _named(*waiting, *state.pending, *state.turns)]

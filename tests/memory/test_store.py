@@ -135,9 +135,9 @@ async def test_a_call_without_a_whole_identity_is_refused_and_announced(memories
     for operation in operations.values():
         with pytest.raises(MemoryIdentityError, match=r"^tenant_id and session_id empty$"):
             await operation(Identity("", "ada", ""))
-    told = [(one.identity, one.payload.operation, one.payload.reason) for one in bench.told.events]
+    published = [(one.identity, one.payload.operation, one.payload.reason) for one in bench.recorder.events]
     owner = Identity("<missing>", "ada", "<missing>").with_run("")
-    assert told == [(owner, operation, "tenant_id and session_id empty") for operation in operations]
+    assert published == [(owner, operation, "tenant_id and session_id empty") for operation in operations]
     await memory.aclose()
     for operation in operations.values():
         with pytest.raises(MemoryClosedError):
@@ -185,7 +185,7 @@ async def test_the_backlog_is_bounded_and_drops_the_oldest(memories: Memories) -
     bench.summariser.is_down = True
     await bench.add(30)
     # The first three failures become one batch, and each of the other 23 turns that overflow one of its own.
-    dropped = [one.payload.reason for one in bench.told.events if one.type == "memory.recovery_dropped"]
+    dropped = [one.payload.reason for one in bench.recorder.events if one.type == "memory.recovery_dropped"]
     assert dropped == ["backlog_overflow"] * 20
     bench.summariser.is_down = False
     for _ in range(4):

@@ -39,7 +39,7 @@ class RuntimeBench:
         self.clock: FakeClock = parts.pop("clock", None) or FakeClock()
         # The bus lives on real time: moving the tests' clock must not find its recorder idle.
         self.bus: MemoryEventBus = parts.pop("bus", None) or MemoryEventBus(config=ROOM_FOR_ALL)
-        self.told = EventRecorder(self.bus)
+        self.recorder = EventRecorder(self.bus)
         options = {name: parts.pop(name) for name in RuntimeOptions.__struct_fields__ if name in parts}
         self.rt = Runtime(
             planner=planner if hasattr(planner, "next") else ScriptedPlanner(planner),
@@ -71,16 +71,16 @@ class RuntimeBench:
     @property
     def controls(self) -> list[tuple[str, ...]]:
         """What was told of controls: type, outcome, and the code of a failure."""
-        told = self.told.payloads(ControlLifecyclePayload)
-        return [(one.type, one.outcome, one.err) if one.err else (one.type, one.outcome) for one in told]
+        published = self.recorder.payloads(ControlLifecyclePayload)
+        return [(one.type, one.outcome, one.err) if one.err else (one.type, one.outcome) for one in published]
 
     def types(self, *prefixes: str) -> list[str]:
         """The types of what was told, those that begin so."""
-        return [told for told in self.told.types if told.startswith(prefixes or "")]
+        return [one for one in self.recorder.types if one.startswith(prefixes or "")]
 
     async def aclose(self) -> None:
         await self.rt.aclose()
-        self.told.cancel()
+        self.recorder.cancel()
         await self.bus.aclose()
 
 

@@ -38,7 +38,7 @@ def paying(*amounts: int) -> Any:
     return calls[0] if len(calls) == 1 else CallParallel(calls)
 
 
-def told(run: Any) -> Finish:
+def finish_with_answer(run: Any) -> Finish:
     hint = run.trajectory.resume_hint
     if hint is not None:
         return Finish(FinishReason.GOAL, hint.resume_payload)
@@ -47,7 +47,7 @@ def told(run: Any) -> Finish:
 
 async def begun(runtimes: Runtimes, decision: Any) -> tuple[Any, Any]:
     """A run that waits with this decision."""
-    bench = await runtimes([decision, told], tools=[pay], approvals={"pay": AlwaysDeny()})
+    bench = await runtimes([decision, finish_with_answer], tools=[pay], approvals={"pay": AlwaysDeny()})
     run = await bench.start()
     await settle()
     return bench, run
@@ -87,7 +87,7 @@ async def test_an_answer_for_none_of_several_pauses_is_refused_with_their_list(r
     for token in tokens:
         await run.approve(token)
     await bench.end(run)
-    assert bench.told.types.count("control.rejected") == 2
+    assert bench.recorder.types.count("control.rejected") == 2
 
 
 async def test_an_answer_to_nothing_is_refused(runtimes: Runtimes) -> None:
@@ -109,7 +109,7 @@ async def test_an_answer_to_nothing_is_refused(runtimes: Runtimes) -> None:
         await other.approve()
     with pytest.raises(RunNotFoundError, match="has ended"):
         await other.approve(foreign)
-    assert bench.told.types.count("control.rejected") == 6
+    assert bench.recorder.types.count("control.rejected") == 6
 
 
 async def test_an_answer_to_a_run_that_waits_for_none_is_refused(runtimes: Runtimes) -> None:
@@ -134,7 +134,7 @@ async def test_who_may_not_answer_learns_nothing_of_what_is_open(runtimes: Runti
     for token in ("", "nobody's", (await bench.paused(run)).token):
         with pytest.raises(ScopeMismatchError):
             await weak.approve(token)
-    assert bench.told.types.count("control.rejected") == 3
+    assert bench.recorder.types.count("control.rejected") == 3
 
 
 async def test_arguments_that_are_no_object_are_refused_before_anything_is_sent(runtimes: Runtimes) -> None:
@@ -192,7 +192,7 @@ async def test_a_parameter_of_the_wrong_type_is_named_with_what_it_takes(runtime
 
 async def test_an_approval_says_the_deadline_of_its_run_where_that_comes_first(runtimes: Runtimes) -> None:
     """Every screen shows the moment from which no answer counts: the run ends then, and the call is not made."""
-    bench = await runtimes([paying(1), told], tools=[pay], approvals={"pay": AlwaysDeny()})
+    bench = await runtimes([paying(1), finish_with_answer], tools=[pay], approvals={"pay": AlwaysDeny()})
     run = await bench.start(limits=Limits(seconds=60))
     pause = await bench.paused(run)
     assert pause.deadline == bench.clock.now() + timedelta(seconds=60)

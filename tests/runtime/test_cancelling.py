@@ -191,7 +191,7 @@ async def test_a_planner_that_ignores_a_cancel_gets_nothing_done(runtimes: Runti
         assert finish.metadata["steering_reason"] == "cancel_ignored", name
         assert [one.control.cancelled for one in planner.contexts] == [False, True], name
         assert shop.done == ["held"], name
-        assert bench.told.types.count("pause.requested") == 0, name
+        assert bench.recorder.types.count("pause.requested") == 0, name
         assert len(await bench.rt.tasks.list(ME)) == 1, name
 
 
@@ -224,7 +224,7 @@ async def test_an_approval_after_a_cancel_is_refused(runtimes: Runtimes, shop: S
     with pytest.raises(RunNotFoundError, match="has ended"):
         await run.approve(pause.token)
     assert shop.done == []
-    assert bench.told.types.count("control.rejected") == 3
+    assert bench.recorder.types.count("control.rejected") == 3
     assert bench.controls == [("CANCEL", "received"), ("CANCEL", "applied")]
 
 

@@ -105,8 +105,8 @@ async def test_of_answers_that_are_sent_at_once_one_is_taken(url: str | None, go
         assert results.count(True) == 1
         assert sum(isinstance(one, AlreadyResumedError) for one in results) == 3
         await ended(run)
-        told = [event.type async for event in run.events()]
-    assert told.count(EventType.CONTROL_REJECTED) == 3
+        published = [event.type async for event in run.events()]
+    assert published.count(EventType.CONTROL_REJECTED) == 3
 
 
 async def test_an_answer_that_comes_to_nothing_lets_another_be_sent(url: str | None) -> None:

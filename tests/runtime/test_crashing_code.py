@@ -155,8 +155,8 @@ async def test_a_program_that_crashes_fails_its_run() -> None:
 
 async def test_a_crash_in_a_task_of_a_crew_is_reported_and_the_loop_goes_on() -> None:
     """Where the task is awaited, it is an ordinary error there."""
-    told: list[str] = []
-    crew = Crew(lambda name, error: told.append(f"{name}: {error}"))
+    reported: list[str] = []
+    crew = Crew(lambda name, error: reported.append(f"{name}: {error}"))
 
     async def crash(error: BaseException) -> None:
         raise error
@@ -171,7 +171,7 @@ async def test_a_crash_in_a_task_of_a_crew_is_reported_and_the_loop_goes_on() ->
     with pytest.raises(WorkCrashedError, match="cancelled elsewhere"):
         await crew.within(crash(asyncio.CancelledError()), 1, "work", clock=FakeClock())
     await crew.aclose()
-    assert told[0] == "work: it raised SystemExit: 3"
+    assert reported[0] == "work: it raised SystemExit: 3"
 
 
 async def test_work_that_is_cancelled_before_its_first_turn_leaves_no_coroutine_behind() -> None:

@@ -174,8 +174,8 @@ async def test_a_full_disk_stops_the_run_that_does_not_fit(place: Place, opened:
         await pragma(database, "max_page_count", pages + 60)
         place.world.gate.set()
         assert await place.ends(small) == len("small")
-        told = await place.said(large.id, "free some space")
-        assert str(place.path) in told
+        message = await place.said(large.id, "free some space")
+        assert str(place.path) in message
         assert (await large.history())[: len(before)] == before
         assert not (await large.status()).phase.is_final
         await pragma(database, "max_page_count", 1_000_000)
@@ -194,8 +194,8 @@ async def test_a_locked_database_is_waited_for(place: Place, opened: tuple[Datab
         holder.set_busy_timeout(20_000)
         holder.execute("BEGIN IMMEDIATE")
         place.world.gate.set()
-        told = await place.said(run.id, "lock")
-        assert str(place.path) in told
+        message = await place.said(run.id, "lock")
+        assert str(place.path) in message
         with pytest.raises(DatabaseLockedError, match=place.path.name):
             await rt.start("small", who=ME)
         assert place.world.noted == []
@@ -215,8 +215,8 @@ async def test_a_database_that_became_read_only_is_named(place: Place, opened: t
         (writer,) = await database.write(lambda tx: [tx.connection])
         writer.pragma("query_only", 1)
         place.world.gate.set()
-        told = await place.said(run.id, "right to write")
-        assert str(place.path) in told
+        message = await place.said(run.id, "right to write")
+        assert str(place.path) in message
         assert (await run.history())[: len(before)] == before
         assert place.world.noted == []
         await place.eventually(lambda: _allowed(writer), "nobody uses the connection")

@@ -51,6 +51,6 @@ async def test_one_control_more_than_may_wait_is_refused(is_kept: bool, tmp_path
         assert await run.cancel()
         planner.may_go_on.set()
         finish = await asyncio.wait_for(run.result(), 20)
-        told = [event.type async for event in run.events()]
+        published = [event.type async for event in run.events()]
     assert (finish.payload, planner.heard) == ("stopped", ["m0", "m1", "m2"])
-    assert told.count(EventType.CONTROL_REJECTED) == 4
+    assert published.count(EventType.CONTROL_REJECTED) == 4

@@ -163,7 +163,7 @@ async def test_closing_leaves_runs_off(runtimes: Runtimes) -> None:
         await waiting
     assert hang.was_cut
     assert bench.types("task.")[-1] == "task.failed"
-    assert bench.told.events[-1].payload.error_code == "cancelled"
+    assert bench.recorder.events[-1].payload.error_code == "cancelled"
     with pytest.raises(EngineClosedError):
         await run.cancel()
 
@@ -176,7 +176,7 @@ async def test_closing_refuses_controls_that_no_run_took(runtimes: Runtimes) -> 
     await hang.is_called.wait()
     await run.message("too late")
     await bench.rt.aclose()
-    (rejected,) = [event for event in bench.told.events if event.type == "control.rejected"]
+    (rejected,) = [event for event in bench.recorder.events if event.type == "control.rejected"]
     assert (rejected.payload.type, rejected.payload.reason, rejected.identity) == ("USER_MESSAGE", "run_ended", run.who)
 
 

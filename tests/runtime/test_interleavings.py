@@ -122,7 +122,7 @@ class Player:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.bus = MemoryEventBus(config=BusConfig(subscriber_buffer_size=100_000))
-        self.told = EventRecorder(self.bus)
+        self.recorder = EventRecorder(self.bus)
         self.plans, self.tools = Waiting(), Waiting()
         self.decided: list[Any] = []
         self.heard: list[str] = []
@@ -167,8 +167,8 @@ class Player:
 
     def open_pauses(self) -> list[str]:
         """The tokens of pauses on which the run is parked, by what was told; questions about calls are none."""
-        asked = [one for one in self.told.payloads(PauseRequestedPayload) if one.reason != "approval_required"]
-        settled = {one.token for one in self.told.payloads(PauseResumedPayload)}
+        asked = [one for one in self.recorder.payloads(PauseRequestedPayload) if one.reason != "approval_required"]
+        settled = {one.token for one in self.recorder.payloads(PauseResumedPayload)}
         return [one.token for one in asked if one.token not in settled]
 
     async def act(self, what: str, how: Any) -> None:
@@ -243,7 +243,7 @@ class Player:
 
     def check_controls(self) -> None:
         """Each ended once, as applied or as rejected, in the order in which they were sent."""
-        mine = [event.payload for event in self.told.events if event.identity.run_id == self.run.id]
+        mine = [event.payload for event in self.recorder.events if event.identity.run_id == self.run.id]
         applied = [one.type for one in mine if isinstance(one, ControlLifecyclePayload) and one.outcome != "received"]
         rejected = [one.type for one in mine if isinstance(one, ControlRejectedPayload)]
         assert Counter(applied + rejected) == Counter(one.removesuffix(AT_ONCE) for one in self.sent)
@@ -324,7 +324,7 @@ async def play(script: list[tuple[str, Any]], *, closes: bool, turns: int) -> st
             assert len(asyncio.all_tasks()) == idle, "a task outlived its run"
     await asyncio.wait({result})
     player.check_controls()
-    player.told.cancel()
+    player.recorder.cancel()
     await player.bus.aclose()
     await settle(2)
     assert asyncio.all_tasks() <= before, "a task outlived its runtime"

@@ -148,7 +148,7 @@ async def asked(run: Run) -> Pause:
     return pauses[0]
 
 
-async def told(run: Run) -> list[tuple[str, str]]:
+async def published_outcomes(run: Run) -> list[tuple[str, str]]:
     """What was told of calls in doubt: the tool's policy, and what came of it."""
     return [
         (event.payload.on_unknown, event.payload.outcome)
@@ -184,7 +184,7 @@ async def test_a_keyed_call_is_made_again_under_its_key(process: Process) -> Non
     async with process.runtime(pay) as rt:
         run = await rt.run(run_id, who=ME)
         assert await end(run) == "paid 5"
-        assert await told(run) == [("retry", "repeated")]
+        assert await published_outcomes(run) == [("retry", "repeated")]
     assert len(bank.calls) == 2
     assert len(set(bank.calls)) == len(bank.paid) == 1
 
@@ -216,7 +216,7 @@ async def test_an_unknown_outcome_is_reported(process: Process) -> None:
         assert (
             'tool "pay" was interrupted when its worker died; whether it acted is unknown' in (await end(run))["error"]
         )
-        assert await told(run) == [("report", "unknown")]
+        assert await published_outcomes(run) == [("report", "unknown")]
     assert len(bank.calls) == 1
 
 
@@ -238,7 +238,7 @@ async def test_a_probe_finds_out(process: Process, acts_first: bool) -> None:
     async with process.runtime(pay) as rt:
         run = await rt.run(run_id, who=ME)
         assert await end(run) == ("found 5" if acts_first else "paid 5")
-        assert await told(run) == [("probe", "known" if acts_first else "repeated")]
+        assert await published_outcomes(run) == [("probe", "known" if acts_first else "repeated")]
     assert bank.asked == [(bank.calls[0], 5)]
     assert len(bank.calls) == (1 if acts_first else 2)
     assert len(bank.paid) == 1
@@ -266,7 +266,7 @@ async def test_a_probe_that_cannot_tell_or_fails_leaves_the_outcome_unknown(proc
         async with process.runtime(pay) as rt:
             run = await rt.run(run_id, who=ME)
             assert why in (await end(run))["error"]
-            assert await told(run) == [("probe", "unknown")]
+            assert await published_outcomes(run) == [("probe", "unknown")]
         assert len(bank.calls) == 1
 
 
@@ -299,7 +299,7 @@ async def test_a_person_is_asked(process: Process) -> None:
         assert pause.deadline == process.clock.now() + RuntimeOptions().approval_ttl
         await run.resume({"token": pause.token, "result": "the ledger says paid"})
         assert await end(run) == "the ledger says paid"
-        assert await told(run) == [("pause", "known")]
+        assert await published_outcomes(run) == [("pause", "known")]
         assert await run.waiting() == []
     assert len(bank.calls) == 1
 
@@ -370,7 +370,7 @@ async def test_the_question_outlives_processes_and_is_put_anew_after_another_cra
         assert second.token != first.token
         await run.reject(second.token)
         assert "unknown" in (await end(run))["error"]
-        assert await told(run) == [("pause", "repeated"), ("pause", "unknown")]
+        assert await published_outcomes(run) == [("pause", "repeated"), ("pause", "unknown")]
     assert len(bank.calls) == 2
 
 

@@ -38,12 +38,12 @@ async def test_an_approval_right_behind_a_hard_cancel_is_refused() -> None:
         with pytest.raises(RunCancelledError, match="was cancelled, so APPROVE changes nothing"):
             await run.approve(asked.token)
         finish = await run.result()
-        told = [(event.type, event.payload) async for event in run.events()]
+        published = [(event.type, event.payload) async for event in run.events()]
         assert not await run.waiting()
     assert (finish.reason, finish.metadata["steering_reason"]) == ("cancelled", "hard_cancel")
-    applied = [payload for kind, payload in told if kind == EventType.CONTROL_APPLIED]
+    applied = [payload for kind, payload in published if kind == EventType.CONTROL_APPLIED]
     assert [(one.type, one.outcome) for one in applied] == [("CANCEL", "applied")]
-    assert [one.type for kind, one in told if kind == EventType.CONTROL_REJECTED] == ["APPROVE"]
+    assert [one.type for kind, one in published if kind == EventType.CONTROL_REJECTED] == ["APPROVE"]
 
 
 async def test_a_run_outlives_a_tool_whose_task_group_failed() -> None:
@@ -111,7 +111,7 @@ async def test_a_run_outlives_a_tool_that_cancels_its_own_task(
         async with asyncio.timeout(60):
             finish = await run.result()
         ends = (EventType.TOOL_COMPLETED, EventType.TOOL_FAILED)
-        told = [event.type for event in [one async for one in run.events()] if event.type in ends]
+        published = [event.type for event in [one async for one in run.events()] if event.type in ends]
         entries = decode_entries(await run.history(), run.id)
     assert finish.reason == "goal"
     first, second = (codec.decode(bytes(one.result), ToolOutcome) for one in entries if is_call(one))
@@ -121,7 +121,10 @@ async def test_a_run_outlives_a_tool_that_cancels_its_own_task(
         assert first.status is OutcomeStatus.FAILED
         assert first.error == f'tool "{name}" invoke: it cancelled its own task, which only its run may do'
     assert second.observation == "paid"
-    assert told == [EventType.TOOL_COMPLETED if tool is cancels_itself_and_returns else EventType.TOOL_FAILED, ends[0]]
+    assert published == [
+        EventType.TOOL_COMPLETED if tool is cancels_itself_and_returns else EventType.TOOL_FAILED,
+        ends[0],
+    ]
 
 
 def is_call(entry: Any) -> bool:

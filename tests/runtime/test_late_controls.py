@@ -113,10 +113,10 @@ async def test_every_control_of_a_flood_has_an_outcome(is_kept: bool, tmp_path: 
         assert await run.result() == GOAL
         refused = [one for one in sent if one is not True]
         assert all(isinstance(one, RunNotFoundError | SteeringError) for one in refused)
-        told = 300 - sum(
+        missing = 300 - sum(
             isinstance(one, RunNotFoundError) for one in refused
         )  # that there is no run is told nobody else
-        assert await outcomes(runtime, run.id) == [("control.rejected", "USER_MESSAGE")] * told
+        assert await outcomes(runtime, run.id) == [("control.rejected", "USER_MESSAGE")] * missing
 
 
 async def test_a_control_accepted_while_the_end_is_written_is_rejected(storage: Storage) -> None:

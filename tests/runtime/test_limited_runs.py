@@ -137,12 +137,12 @@ async def test_cost_is_counted_and_ends_the_run() -> None:
     """Of a dollar's limit four calls at a quarter are made, the planner sees what was spent, and the event is told."""
     model = Paid()
     bus = MemoryEventBus()
-    told = EventRecorder(bus)
+    recorder = EventRecorder(bus)
     async with opened(model=model, bus=bus) as rt:
         finish = await finish_of(rt, Limits(cost=1.0))
     assert (limit_of(finish), model.calls) == ("cost", 4)
     assert (finish.metadata or {})["detail"] == "the run's cost limit of $1 is reached ($1 spent)"
-    (exceeded,) = [event.payload for event in told.events if event.type == EventType.GOVERNANCE_BUDGET_EXCEEDED]
+    (exceeded,) = [event.payload for event in recorder.events if event.type == EventType.GOVERNANCE_BUDGET_EXCEEDED]
     assert (exceeded.total_cost, exceeded.ceiling, exceeded.tier) == (1.0, 1.0, "run")  # type: ignore[union-attr]
 
 

@@ -82,7 +82,7 @@ async def test_a_whole_run():
                 await run.message("Hurry, please.")
                 waits.set()
         finish = await run.result()
-        told = await events(rt)
+        published = await events(rt)
     assert (finish.reason, finish.payload) == (FinishReason.GOAL, "It is 3.")
     requests = llm.requests
     for request in requests:
@@ -95,9 +95,9 @@ async def test_a_whole_run():
     assert last.messages[2].content.text == "Let me add."
     assert last.messages[-1].role is Role.USER
     assert last.messages[-1].content.text == "Hurry, please."
-    kinds = [event.payload.decision_kind for event in told if event.type == EventType.PLANNER_DECISION]
+    kinds = [event.payload.decision_kind for event in published if event.type == EventType.PLANNER_DECISION]
     assert kinds == ["CallTool", "CallParallel", "CallTool", "Finish"]
-    assert sum(event.type == EventType.PLANNER_FINISH for event in told) == 1
+    assert sum(event.type == EventType.PLANNER_FINISH for event in published) == 1
 
 
 async def test_a_message_stays_where_it_was_said():
@@ -128,8 +128,8 @@ async def test_the_answer_to_a_pause_stays():
             await settle()
         await run.resume({"colour": "red"})
         await run.result()
-    told = [[text for text in user_texts(request) if '"colour":"red"' in text] for request in llm.requests]
-    assert [len(texts) for texts in told] == [1, 1, 1]
+    published = [[text for text in user_texts(request) if '"colour":"red"' in text] for request in llm.requests]
+    assert [len(texts) for texts in published] == [1, 1, 1]
     for request in llm.requests:
         check_request(request)
         assert llm.requests[-1].messages[: len(request.messages)] == request.messages
@@ -214,8 +214,8 @@ async def test_the_answer_is_streamed():
     """What the model writes is told piece by piece while it writes."""
     async with Runtime(planner=ReActPlanner(ScriptedLLM([says("abcd")], piece=2))) as rt:
         await (await rt.start("go", who=WHO)).result()
-        told = await events(rt)
-    pieces = [event.payload for event in told if event.type == EventType.LLM_COMPLETION_CHUNK]
+        published = await events(rt)
+    pieces = [event.payload for event in published if event.type == EventType.LLM_COMPLETION_CHUNK]
     assert [(one.delta, one.done) for one in pieces if one.kind == "content"] == [
         ("ab", False),
         ("cd", False),

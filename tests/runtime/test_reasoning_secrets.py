@@ -49,10 +49,10 @@ class Thinker:
         assert run.on_reasoning is not None
         assert run.emit is not None
         run.on_reasoning(THOUGHT)
-        told = DecisionPayload(
+        published = DecisionPayload(
             identity=run.quadruple, decision_kind="Finish", reasoning_trace=THOUGHT, occurred_at=run.now()
         )
-        run.emit(Event(EventType.PLANNER_DECISION, run.quadruple, told))
+        run.emit(Event(EventType.PLANNER_DECISION, run.quadruple, published))
         return Finish(FinishReason.GOAL, "ok")
 
 
@@ -117,13 +117,13 @@ async def test_a_run_whose_reasoning_was_redacted_is_replayed_exactly() -> None:
 async def test_a_planner_error_is_reported_without_the_secret() -> None:
     """The event of a failed step quotes the error without it."""
     bus = MemoryEventBus()
-    told = EventRecorder(bus)
+    recorder = EventRecorder(bus)
     async with Runtime(planner=Failing(), bus=bus) as runtime:
         with pytest.raises(RunFailedError):
             await (await runtime.start("g", who=ME)).result()
-        (failed,) = told.payloads(PlannerErrorPayload)
+        (failed,) = recorder.payloads(PlannerErrorPayload)
     assert "Bearer ***" in failed.error_message
-    told.cancel()
+    recorder.cancel()
     await bus.aclose()
 
 
@@ -138,9 +138,9 @@ async def test_free_text_in_a_list_is_redacted() -> None:
         reasons=("fine", THOUGHT),
         occurred_at=datetime(2026, 1, 1, tzinfo=UTC),
     )
-    told = bus.publish_nowait(Event(EventType.PLANNER_REPAIR_EXHAUSTED, who, payload))
-    assert isinstance(told.payload, RepairExhaustedPayload)
-    assert told.payload.reasons == ("fine", THOUGHT.replace(SECRET, "***"))
+    published = bus.publish_nowait(Event(EventType.PLANNER_REPAIR_EXHAUSTED, who, payload))
+    assert isinstance(published.payload, RepairExhaustedPayload)
+    assert published.payload.reasons == ("fine", THOUGHT.replace(SECRET, "***"))
     await bus.aclose()
 
 

@@ -96,8 +96,8 @@ async def test_a_decision_that_is_on_record_is_published(storage: Storage) -> No
         again = await rt.run(run.id, who=WHO)
         if (await asyncio.wait_for(again.result(), 20)).payload != "done":
             raise RuntimeError("the run did not go on")
-        told = await rt.bus.replay(Cursor(WHO.session_id, 0), Filter.of(WHO))
-    decided = [kind_of(one) for one in told if one.type == EventType.PLANNER_DECISION]
+        published = await rt.bus.replay(Cursor(WHO.session_id, 0), Filter.of(WHO))
+    decided = [kind_of(one) for one in published if one.type == EventType.PLANNER_DECISION]
     assert decided == ["CallTool", "Finish"]
 
 

@@ -106,14 +106,14 @@ async def test_a_call_that_waits_is_answered_by_its_token(runtimes: Runtimes) ->
         "note",
         {"args": {"text": "a"}, "tool": "note"},
     )
-    asked = bench.told.payloads(ToolApprovalRequestedPayload)[0]
+    asked = bench.recorder.payloads(ToolApprovalRequestedPayload)[0]
     assert asked.args_summary == pause.payload["args_summary"], "the event and the pause show the same"
     assert (await run.status()).phase is RunPhase.RUNNING
     await run.approve(pause.token, args={"text": "b"})
     second = await bench.paused(run)
     await run.reject(second.token, reason="enough")
     await bench.end(run)
-    observed = [event.payload for event in bench.told.events if event.type.startswith("tool.re")]
+    observed = [event.payload for event in bench.recorder.events if event.type.startswith("tool.re")]
     assert [payload.reason for payload in observed] == ["enough"]
 
 
@@ -204,7 +204,7 @@ async def test_a_handle_may_do_what_its_scope_allows(runtimes: Runtimes, verb: s
         return
     with pytest.raises(ScopeMismatchError):
         await ask(weak)
-    (rejected,) = [event.payload for event in bench.told.events if event.type == "control.rejected"]
+    (rejected,) = [event.payload for event in bench.recorder.events if event.type == "control.rejected"]
     assert (rejected.reason, rejected.caller_scope) == ("scope_mismatch", str(scope))
     assert bench.controls == []
 
@@ -229,7 +229,7 @@ async def test_a_payload_out_of_bounds_is_refused(
     bench, run, planner = await begun(runtimes, GOAL)
     with pytest.raises(error):
         await run.inject(payload)
-    (rejected,) = [event.payload for event in bench.told.events if event.type == "control.rejected"]
+    (rejected,) = [event.payload for event in bench.recorder.events if event.type == "control.rejected"]
     assert (rejected.type, rejected.reason) == ("INJECT_CONTEXT", "payload_invalid")
     await run.resume()
     assert await bench.end(run) == GOAL
@@ -253,8 +253,8 @@ async def test_a_control_that_cannot_be_applied_fails_alone(runtimes: Runtimes) 
     await run.message("still here")
     assert await bench.end(run) == GOAL
     assert ("RESUME", "failed", "already_resumed") in bench.controls
-    told = [one.control.user_messages for one in planner.contexts]
-    assert ("still here",) in told
+    messages = [one.control.user_messages for one in planner.contexts]
+    assert ("still here",) in messages
     lines = bench.rt.control_history(who=ME)
     assert [(line.type, type(line.err).__name__) for line in lines] == [
         ("RESUME", "NoneType"),

@@ -282,10 +282,10 @@ async def test_readers_that_come_and_go_see_what_was_kept(storage: str, tmp_path
     else:
         parts["bus"] = MemoryEventBus(config=BusConfig(subscriber_buffer_size=6, replay_buffer_size=replay))
     async with Runtime(planner=FamilyPlanner(), tools=[tool(stroll)], **parts) as runtime:
-        told = await disconnects(runtime, count, who=ME, seed=7)
-    assert told.broken == []
-    assert told.connections >= count
-    assert (told.gaps > 0) == (storage == "forgetful memory")
+        published = await disconnects(runtime, count, who=ME, seed=7)
+    assert published.broken == []
+    assert published.connections >= count
+    assert (published.gaps > 0) == (storage == "forgetful memory")
 
 
 class Listing:

@@ -22,15 +22,15 @@ async def test_two_processes_agree_on_a_session(tmp_path: Path) -> None:
     """Opened once, closed once, and listed by a third."""
     storages = [await open_storage(f"sqlite:{tmp_path / 'harborage.db'}") for _ in range(3)]
     bus = MemoryEventBus()
-    told = EventRecorder(bus)
+    recorder = EventRecorder(bus)
     first, second, third = [SessionRegistry(storage.store, bus) for storage in storages]
     try:
         await asyncio.gather(*(one.ensure_open(ME) for one in (first, second) * 3))
         await asyncio.gather(
             first.close(ME, "one"), second.close(ME, "other"), first.ensure_open(Identity("acme", "ann", "s2"))
         )
-        assert told.types.count("session.opened") == 2
-        assert told.types.count("session.closed") == 1
+        assert recorder.types.count("session.opened") == 2
+        assert recorder.types.count("session.closed") == 1
         assert [session.id for session in await third.list(who=ME)] == ["s2"]
     finally:
         for storage in storages:

@@ -95,7 +95,7 @@ def bus() -> MemoryEventBus:
 
 
 @pytest.fixture
-def told(bus: MemoryEventBus) -> EventRecorder:
+def recorder(bus: MemoryEventBus) -> EventRecorder:
     """What the bus told."""
     return EventRecorder(bus)
 
@@ -133,14 +133,14 @@ async def test_it_needs_a_store_and_a_bus(store: SlowStore, bus: MemoryEventBus)
         SessionRegistry(store, None)
 
 
-async def test_opening_makes_a_session(registry: SessionRegistry, told: EventRecorder, clock: FakeClock) -> None:
+async def test_opening_makes_a_session(registry: SessionRegistry, recorder: EventRecorder, clock: FakeClock) -> None:
     """Open, seen now, kept, and told once with times in nanoseconds."""
     session = await registry.open("s1", ME.with_run("r"), context={"agent": "a"})
     assert session == Session(
         id="s1", identity=ME, opened_at=clock.now(), last_seen=clock.now(), context={"agent": "a"}
     )
     assert await registry.get("s1", who=ME) == session
-    (event,) = told.events
+    (event,) = recorder.events
     assert (event.type, event.identity) == (EventType.SESSION_OPENED, ME.with_run(""))
     assert (event.payload.session_id, event.payload.opened_at) == ("s1", unix_ns(clock.now()))  # type: ignore[union-attr]
 
@@ -155,7 +155,7 @@ async def test_opening_makes_a_session(registry: SessionRegistry, told: EventRec
 )
 async def test_what_cannot_be_opened(
     registry: SessionRegistry,
-    told: EventRecorder,
+    recorder: EventRecorder,
     store: SlowStore,
     session_id: str,
     who: Identity,
@@ -163,19 +163,21 @@ async def test_what_cannot_be_opened(
 ) -> None:
     """The id must be the identity's own, and not open; no new row, and nothing is told."""
     await registry.open("s1", ME)
-    told.clear()
+    recorder.clear()
     with pytest.raises(error):
         await registry.open(session_id, who)
-    assert told.events == []
+    assert recorder.events == []
     assert len((await store.sessions(SessionQuery())).rows) == 1
 
 
-async def test_the_same_id_of_another_owner_is_another_session(registry: SessionRegistry, told: EventRecorder) -> None:
+async def test_the_same_id_of_another_owner_is_another_session(
+    registry: SessionRegistry, recorder: EventRecorder
+) -> None:
     """Of another user, and of another tenant: each sees its own, and closes it alone."""
     owners = (ME, named("s1", user="bob"), named("s1", tenant="other"))
     for number, who in enumerate(owners):
         await registry.open("s1", who, context={"number": number})
-    assert told.types == ["session.opened"] * 3
+    assert recorder.types == ["session.opened"] * 3
     await registry.close(owners[1])
     for number, who in enumerate(owners):
         session = await registry.get("s1", who=who)
@@ -183,7 +185,7 @@ async def test_the_same_id_of_another_owner_is_another_session(registry: Session
 
 
 async def test_events_and_runs_of_a_session_do_not_open_it(
-    registry: SessionRegistry, store: SlowStore, told: EventRecorder
+    registry: SessionRegistry, store: SlowStore, recorder: EventRecorder
 ) -> None:
     """It is neither listed nor shown nor swept before somebody opens it, and that is told."""
     await store.commit(Commit(who=ME, events=(NewEvent(type="e", data=b"{}"),)))
@@ -193,7 +195,7 @@ async def test_events_and_runs_of_a_session_do_not_open_it(
         with pytest.raises(SessionNotFoundError):
             await call
     await registry.open("s1", ME)
-    assert told.types == ["session.opened"]
+    assert recorder.types == ["session.opened"]
     assert ids(await registry.list(who=ME)) == {"s1"}
 
 
@@ -212,33 +214,33 @@ async def test_a_closed_session_never_opens_again(
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_of_callers_at_once_one_opens(bus: MemoryEventBus, told: EventRecorder, seed: int) -> None:
+async def test_of_callers_at_once_one_opens(bus: MemoryEventBus, recorder: EventRecorder, seed: int) -> None:
     """In two processes, whatever the store does: one row, one event, and everybody has the session."""
     store = SlowStore(seed=seed)
     processes = [SessionRegistry(store, bus) for _ in range(2)]
     sessions = await asyncio.gather(*(process.ensure_open(ME) for process in processes * 3))
     assert len({session.opened_at for session in sessions}) == 1
-    assert told.types == ["session.opened"]
+    assert recorder.types == ["session.opened"]
     assert ids(await processes[0].list(who=ME)) == {"s1"}
 
 
-async def test_touching_moves_last_seen(registry: SessionRegistry, told: EventRecorder, clock: FakeClock) -> None:
+async def test_touching_moves_last_seen(registry: SessionRegistry, recorder: EventRecorder, clock: FakeClock) -> None:
     """Only that, and it is told; a session that is not there, or closed, cannot be touched."""
     opened = await registry.ensure_open(ME)
     clock.advance(60)
     touched = await registry.touch(ME)
     assert (touched.opened_at, touched.last_seen) == (opened.opened_at, clock.now())
-    assert told.types == ["session.opened", "session.touched"]
+    assert recorder.types == ["session.opened", "session.touched"]
     with pytest.raises(SessionNotFoundError):
         await registry.touch(named("s2"))
     await registry.close(ME)
     with pytest.raises(SessionClosedError):
         await registry.touch(ME)
-    assert told.types.count("session.touched") == 1
+    assert recorder.types.count("session.touched") == 1
 
 
 async def test_closing_twice_keeps_the_first_reason(
-    registry: SessionRegistry, told: EventRecorder, clock: FakeClock
+    registry: SessionRegistry, recorder: EventRecorder, clock: FakeClock
 ) -> None:
     """The second close succeeds, changes nothing and is not told."""
     await registry.ensure_open(ME)
@@ -246,7 +248,7 @@ async def test_closing_twice_keeps_the_first_reason(
     clock.advance(60)
     assert await registry.close(ME, "again") == first
     assert (first.closed, first.closed_reason) == (True, "done")
-    assert told.types == ["session.opened", "session.closed"]
+    assert recorder.types == ["session.opened", "session.closed"]
     with pytest.raises(SessionNotFoundError):
         await registry.close(named("s2"))
 
@@ -313,12 +315,12 @@ async def test_lists_narrow_by_time_and_state(registry: SessionRegistry, clock: 
 
 
 async def test_looking_at_others_needs_a_scope_and_is_audited(
-    registry: SessionRegistry, starting: Starting, told: EventRecorder
+    registry: SessionRegistry, starting: Starting, recorder: EventRecorder
 ) -> None:
     """An admin sees whole tenants, after a restart too; a blank name is nobody's."""
     for who in (ME, named("s2", user="bob"), named("s3", tenant="other")):
         await registry.ensure_open(who)
-    told.clear()
+    recorder.clear()
     for wanted in (
         SessionFilter(tenants=("other",)),
         SessionFilter(users=("bob",)),
@@ -327,11 +329,11 @@ async def test_looking_at_others_needs_a_scope_and_is_audited(
     ):
         with pytest.raises(AdminScopeRequiredError):
             await starting().list(wanted, who=ME)
-    assert told.events == []
+    assert recorder.events == []
     assert ids(await starting().list(SessionFilter(tenants=("acme",)), who=ME, scopes=ADMIN)) == {"s1", "s2"}
     with bound(ME, scopes=frozenset({"console:fleet"})):
         assert ids(await starting().list(SessionFilter(tenants=("other",)))) == {"s3"}
-    assert told.types == ["audit.admin_scope_used"] * 2
+    assert recorder.types == ["audit.admin_scope_used"] * 2
     assert ids(await registry.list(SessionFilter(tenants=("", " ")), who=ME)) == {"s1"}
     with pytest.raises(IdentityRequiredError):
         await registry.list()
@@ -364,14 +366,14 @@ async def test_a_context_that_cannot_be_read_is_named(registry: SessionRegistry,
 
 
 async def test_a_session_that_could_not_be_kept_was_not_opened(
-    registry: SessionRegistry, store: SlowStore, told: EventRecorder
+    registry: SessionRegistry, store: SlowStore, recorder: EventRecorder
 ) -> None:
     """The store's error reaches the caller, nothing is told, and the next try works."""
     store.refuses = "open"
     with pytest.raises(DatabaseError):
         await registry.open("s1", ME)
     store.refuses = ""
-    assert told.events == []
+    assert recorder.events == []
     assert await registry.list(who=ME) == []
     await registry.open("s1", ME)
     assert ids(await registry.list(who=ME)) == {"s1"}
@@ -393,7 +395,7 @@ async def test_a_bus_that_refuses_is_only_logged(
 
 
 async def test_the_sweep_closes_what_was_left(
-    registry: SessionRegistry, starting: Starting, told: EventRecorder, clock: FakeClock
+    registry: SessionRegistry, starting: Starting, recorder: EventRecorder, clock: FakeClock
 ) -> None:
     """Idle for longer than a day, or there for longer than thirty: strictly longer, and the cap is looked at first."""
     await registry.ensure_open(named("idle"))
@@ -401,11 +403,11 @@ async def test_the_sweep_closes_what_was_left(
     assert (await registry.sweep()).reaped == ()
     clock.advance(0.001)
     await registry.ensure_open(named("fresh"))
-    told.clear()
+    recorder.clear()
     assert (await registry.sweep()).reaped == (named("idle"),)
     idle = await registry.get("idle", who=named("idle"))
     assert (idle.closed, idle.closed_reason, idle.closed_at) == (True, "gc:idle", clock.now())
-    (event,) = told.events
+    (event,) = recorder.events
     assert (event.type, event.payload.reaped_at) == (EventType.SESSION_GC_REAPED, unix_ns(clock.now()))  # type: ignore[union-attr]
     for _ in range(60):
         clock.advance(DAY / 2)
@@ -535,7 +537,7 @@ async def test_a_sweep_takes_no_longer_than_its_interval(starting: Starting, clo
 
 
 async def test_it_sweeps_by_itself_until_it_is_closed(
-    starting: Starting, clock: FakeClock, told: EventRecorder, caplog: pytest.LogCaptureFixture
+    starting: Starting, clock: FakeClock, recorder: EventRecorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Every interval; an error of one sweep is logged and the next one comes."""
 
@@ -552,9 +554,9 @@ async def test_it_sweeps_by_itself_until_it_is_closed(
     await settle()
     assert clock.armed == 1
     await clock.run_for(3600)
-    assert told.types.count("session.gc_reaped") == 0
+    assert recorder.types.count("session.gc_reaped") == 0
     await clock.run_for(900)
-    assert told.types.count("session.gc_reaped") == 1
+    assert recorder.types.count("session.gc_reaped") == 1
     assert "error in a sweep" in caplog.text
     await registry.aclose()
     assert clock.armed == 0
@@ -589,16 +591,16 @@ async def test_a_closed_registry_says_so(registry: SessionRegistry) -> None:
 
 
 async def test_many_callers_of_one_process_never_get_a_conflict(
-    registry: SessionRegistry, clock: FakeClock, told: EventRecorder
+    registry: SessionRegistry, clock: FakeClock, recorder: EventRecorder
 ) -> None:
     """Fifty runs that begin in one session at once see it once, and fifty that touch it take turns."""
     await registry.visit(ME)
     clock.advance(120)
     seen = await asyncio.gather(*(registry.visit(ME) for _ in range(50)))
     assert {session.last_seen for session in seen} == {clock.now()}
-    assert [event.type for event in told.events].count(EventType.SESSION_TOUCHED) == 1
+    assert [event.type for event in recorder.events].count(EventType.SESSION_TOUCHED) == 1
     await asyncio.gather(*(registry.touch(ME) for _ in range(50)))
-    assert [event.type for event in told.events].count(EventType.SESSION_TOUCHED) == 51
+    assert [event.type for event in recorder.events].count(EventType.SESSION_TOUCHED) == 51
 
 
 async def test_what_was_visited_a_moment_ago_is_not_asked_for_again(
@@ -648,7 +650,7 @@ async def test_only_so_many_visits_are_remembered(registry: SessionRegistry, sto
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_many_changes_at_once_all_count(bus: MemoryEventBus, told: EventRecorder, seed: int) -> None:
+async def test_many_changes_at_once_all_count(bus: MemoryEventBus, recorder: EventRecorder, seed: int) -> None:
     """Two processes touch and close at the same time: it is closed once, and nothing opens it again."""
     store = SlowStore(seed=seed)
     processes = [SessionRegistry(store, bus) for _ in range(2)]
@@ -657,5 +659,5 @@ async def test_many_changes_at_once_all_count(bus: MemoryEventBus, told: EventRe
     calls += [process.close(ME, f"p{index}") for index, process in enumerate(processes)]
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert not [one for one in results if isinstance(one, Exception) and not isinstance(one, SessionClosedError)]
-    assert told.types.count("session.closed") == 1
+    assert recorder.types.count("session.closed") == 1
     assert (await processes[0].get("s1", who=ME)).closed

@@ -220,7 +220,7 @@ def test_events_that_are_lost() -> None:
 
 
 @each_row(
-    "kind, told, wanted",
+    "kind, published, wanted",
     [
         ("control.applied", "control.received", "have an outcome"),
         ("control.received", "control.applied", "have an outcome"),
@@ -228,12 +228,12 @@ def test_events_that_are_lost() -> None:
         ("task.started", "task.completed", "events say so"),
     ],
 )
-def test_events_that_say_something_else(kind: str, told: str, wanted: str) -> None:
+def test_events_that_say_something_else(kind: str, published: str, wanted: str) -> None:
     """A control without an outcome, or with two, and a run without an end, or with two."""
 
     class Liar(Around):
         async def commit(self, commit: Commit) -> Committed:
-            said = tuple(replace(one, type=told) if one.type == kind else one for one in commit.events)
+            said = tuple(replace(one, type=published) if one.type == kind else one for one in commit.events)
             done: Committed = await self.store.commit(replace(commit, events=said))
             return done
 

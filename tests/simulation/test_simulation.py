@@ -39,7 +39,7 @@ ALWAYS = Faults(crash=1.0)
 ME = Identity("t", "u", "s").with_run("r")
 
 
-def told(story: Story, seed: int = 1, **options: Any) -> Outcome:
+def published(story: Story, seed: int = 1, **options: Any) -> Outcome:
     """How it goes; what it raised is raised here."""
     outcome = simulate(story, seed, **options)
     if outcome.error is not None:
@@ -63,8 +63,8 @@ def test_all_that_is_random_comes_from_the_seed() -> None:
         assert (SYSTEM_CLOCK.now() - START).total_seconds() == pytest.approx(90, abs=0.01)
         return ids, random.random(), simulation.chance("mine").random()
 
-    assert told(story).result == told(story).result
-    assert told(story).result != told(story, 2).result
+    assert published(story).result == published(story).result
+    assert published(story).result != published(story, 2).result
 
 
 def test_the_world_is_as_before_afterwards() -> None:
@@ -77,7 +77,7 @@ def test_the_world_is_as_before_afterwards() -> None:
     wanted = [random.random() for _ in range(2)]
     random.seed("before")
     first = random.random()
-    told(story)
+    published(story)
     assert [first, random.random()] == wanted
     assert abs((SYSTEM_CLOCK.now() - START).total_seconds()) > 1
     assert new_id() != new_id()
@@ -114,7 +114,7 @@ def test_death_is_no_cancellation() -> None:
         assert ends.is_dead
         assert cleaned == ["ends"]
 
-    told(story)
+    published(story)
 
 
 def test_a_frozen_process_goes_on_as_if_nothing_had_been() -> None:
@@ -134,7 +134,7 @@ def test_a_frozen_process_goes_on_as_if_nothing_had_been() -> None:
         await asyncio.sleep(12)
         assert process.is_running
 
-    told(story)
+    published(story)
     assert times[:3] == pytest.approx([1, 11.5, 12.5], abs=0.1)
 
 
@@ -165,7 +165,7 @@ def test_work_for_a_process_dies_with_it() -> None:
         with pytest.raises(ProcessDiedError):
             await process.do(asyncio.sleep(0), "nap")
 
-    told(story)
+    published(story)
 
 
 def test_a_process_may_be_asked_to_stop() -> None:
@@ -177,7 +177,7 @@ def test_a_process_may_be_asked_to_stop() -> None:
         process.stop()
         await process.ended.wait()
 
-    assert told(story).trace.splitlines()[-1].endswith("p ends")
+    assert published(story).trace.splitlines()[-1].endswith("p ends")
 
 
 def test_clocks_differ_by_their_skew() -> None:
@@ -186,7 +186,7 @@ def test_clocks_differ_by_their_skew() -> None:
     async def story(simulation: Simulation) -> Any:
         return [simulation.boot(name, for_ever).clock.now() for name in "ab"]
 
-    first, second = told(story, faults=Faults(skew_s=3.0)).result
+    first, second = published(story, faults=Faults(skew_s=3.0)).result
     assert first != second
     assert abs((first - second).total_seconds()) <= 6
 
@@ -220,7 +220,7 @@ def test_a_wire_brings_answers_and_errors() -> None:
         await process.ended.wait()
         assert 4 <= simulation.clock.monotonic() <= 8
 
-    told(story)
+    published(story)
 
 
 def test_what_a_cancelled_caller_asked_for_is_done_whole_or_not() -> None:
@@ -240,7 +240,7 @@ def test_what_a_cancelled_caller_asked_for_is_done_whole_or_not() -> None:
         await simulation.boot("p", main).ended.wait()
         return counter.count
 
-    assert {told(story, seed).result for seed in range(20)} == {0, 1}
+    assert {published(story, seed).result for seed in range(20)} == {0, 1}
 
 
 def test_things_are_done_in_the_order_they_were_asked() -> None:
@@ -260,7 +260,7 @@ def test_things_are_done_in_the_order_they_were_asked() -> None:
     async def story(simulation: Simulation) -> None:
         await simulation.boot("p", main).ended.wait()
 
-    told(story)
+    published(story)
     assert done == list(range(10))
 
 
@@ -276,7 +276,7 @@ def test_faults_strike_at_points() -> None:
         await process.ended.wait()
         assert counter.count == 0
 
-    outcome = told(story, faults=ALWAYS)
+    outcome = published(story, faults=ALWAYS)
     assert outcome.struck == {"crash": 1}
     assert "p DIES at add ▸" in outcome.trace
 
@@ -297,7 +297,7 @@ def test_a_refused_call_did_nothing() -> None:
     async def story(simulation: Simulation) -> None:
         await simulation.boot("p", main).ended.wait()
 
-    told(story, faults=Faults(refuse=1.0, most_refusals=1))
+    published(story, faults=Faults(refuse=1.0, most_refusals=1))
 
 
 def test_a_lost_call_was_done_or_not() -> None:
@@ -314,7 +314,7 @@ def test_a_lost_call_was_done_or_not() -> None:
         await simulation.boot("p", main).ended.wait()
         return counter.count
 
-    assert {told(story, seed, faults=Faults(lose=1.0)).result for seed in range(20)} == {0, 1}
+    assert {published(story, seed, faults=Faults(lose=1.0)).result for seed in range(20)} == {0, 1}
 
 
 def test_faults_have_a_budget() -> None:
@@ -333,7 +333,7 @@ def test_faults_have_a_budget() -> None:
     async def story(simulation: Simulation) -> None:
         await simulation.boot("p", main).ended.wait()
 
-    told(story, faults=Faults(lose=1.0, most_losses=3))
+    published(story, faults=Faults(lose=1.0, most_losses=3))
 
 
 def test_drawn_faults_are_of_all_kinds() -> None:

@@ -37,7 +37,7 @@ SELDOM = frozenset(
 """What so few stories may miss; `python -m tests.programs.simulation` says what its stories missed."""
 
 
-def told(part: int) -> list[Played]:
+def published(part: int) -> list[Played]:
     """One slice of the stories, in each of which every promise is kept."""
     stories = list(many(range(part * STORIES, (part + 1) * STORIES), 1))
     failed = {one.seed: one.error for one in stories if one.error}
@@ -50,7 +50,7 @@ def told(part: int) -> list[Played]:
 @pytest.mark.parametrize("part", range(FIRST, SLICES))
 def test_every_promise_is_kept(part: int) -> None:
     """Keyed effects once, others never silently twice, no control lost, no run stuck, one end each."""
-    assert len(told(part)) == STORIES
+    assert len(published(part)) == STORIES
 
 
 def test_where_nothing_strikes_every_control_has_one_outcome_and_every_run_one_end() -> None:
@@ -62,6 +62,6 @@ def test_where_nothing_strikes_every_control_has_one_outcome_and_every_run_one_e
 @pytest.mark.timeout(600)  # it plays half of them
 def test_every_promise_is_kept_in_stories_about_everything() -> None:
     """The first slices leave out next to nothing, since what no story meets no story can prove."""
-    met = {mark for part in range(FIRST) for one in told(part) for mark in one.marks}
+    met = {mark for part in range(FIRST) for one in published(part) for mark in one.marks}
     assert met <= EVERYTHING
     assert EVERYTHING - met <= SELDOM

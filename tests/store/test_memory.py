@@ -167,14 +167,14 @@ async def test_what_was_kept_for_runs_goes_with_them() -> None:
 async def test_a_session_stays_for_what_happened_in_it_and_for_who_opened_it() -> None:
     """Its events are counted in its row; whoever opened it finds it again."""
     store = MemoryStore(keep_ended=0)
-    opened, told = Identity("t", "u", "opened"), Identity("t", "u", "told")
+    opened, published = Identity("t", "u", "opened"), Identity("t", "u", "told")
     await store.open_session(opened)
-    await store.commit(Commit(who=told, events=(NewEvent(type="a", data=b"{}"),)))
-    for who in (opened, told, Identity("t", "u", "other")):
+    await store.commit(Commit(who=published, events=(NewEvent(type="a", data=b"{}"),)))
+    for who in (opened, published, Identity("t", "u", "other")):
         run = who.with_run(f"of {who.session_id}")
         await keep(store, run, [b"1"], change=Change(status=Status.COMPLETE))
     assert (await store.runs(RunQuery())).rows == []
-    assert {row.who for row in (await store.sessions(SessionQuery())).rows} == {opened, told}
+    assert {row.who for row in (await store.sessions(SessionQuery())).rows} == {opened, published}
 
 
 class Moment(int):

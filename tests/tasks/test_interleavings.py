@@ -88,13 +88,13 @@ class GatedStore(MemoryStore):
     def __init__(self, gate: Gate) -> None:
         super().__init__(clock=FakeClock())
         self._gate = gate
-        self.told: list[tuple[EventType, dict[str, Any]]] = []
+        self.published: list[tuple[EventType, dict[str, Any]]] = []
 
     async def commit(self, commit: Commit) -> Committed:
         if not await self._gate.go_through():
             raise DatabaseError("refused")
         done = await super().commit(commit)
-        self.told += [(EventType(event.type), decode(event.data)["payload"]) for event in commit.events]
+        self.published += [(EventType(event.type), decode(event.data)["payload"]) for event in commit.events]
         return done
 
     async def runs(self, query: RunQuery) -> Page[RunRow]:
@@ -137,7 +137,7 @@ class Interleavings(RuleBasedStateMachine):
     @property
     def spawned(self) -> list[str]:
         """The tasks that were told, in that order."""
-        return [body["TaskID"] for what, body in self.told() if what is EventType.TASK_SPAWNED]
+        return [body["TaskID"] for what, body in self.published() if what is EventType.TASK_SPAWNED]
 
     # What callers do
 
@@ -273,12 +273,12 @@ class Interleavings(RuleBasedStateMachine):
     @invariant()
     def tasks_follow_the_table(self) -> None:
         """Events of a task are steps of the table, at most one of them the last, and the task is where they lead."""
-        told: dict[str, list[TaskStatus]] = defaultdict(lambda: [TaskStatus.PENDING])
-        for what, body in self.told():
+        published: dict[str, list[TaskStatus]] = defaultdict(lambda: [TaskStatus.PENDING])
+        for what, body in self.published():
             if what in MOVED_TO:
-                told[body["TaskID"]].append(MOVED_TO[what])
+                published[body["TaskID"]].append(MOVED_TO[what])
         for task_id in self.spawned:
-            path = told[task_id]
+            path = published[task_id]
             assert all(after in ALLOWED[before] for before, after in pairwise(path)), path
             assert self.rows()[task_id].status == path[-1]
 
@@ -347,17 +347,19 @@ class Interleavings(RuleBasedStateMachine):
 
     # Means
 
-    def told(self) -> list[tuple[EventType, dict[str, Any]]]:
-        return self.store.told
+    def published(self) -> list[tuple[EventType, dict[str, Any]]]:
+        return self.store.published
 
     def rows(self) -> dict[str, RunRow]:
         return {run_id: held.row for run_id, held in self.store._tables.runs.items()}
 
     def ends(self) -> list[tuple[str, GroupStatus]]:
-        return [(body["Completion"]["GroupID"], GROUP_ENDS[what]) for what, body in self.told() if what in GROUP_ENDS]
+        return [
+            (body["Completion"]["GroupID"], GROUP_ENDS[what]) for what, body in self.published() if what in GROUP_ENDS
+        ]
 
     def known_groups(self) -> list[str]:
-        return [body["GroupID"] for what, body in self.told() if what is EventType.TASK_GROUP_CREATED]
+        return [body["GroupID"] for what, body in self.published() if what is EventType.TASK_GROUP_CREATED]
 
     def a_task(self, index: int | None) -> str | None:
         return None if index is None or not self.spawned else self.spawned[index % len(self.spawned)]

@@ -131,11 +131,11 @@ async def test_a_store_that_refuses_changes_nothing() -> None:
     """Every verb raises what the store raised; nothing has happened, nothing was told, and it can be repeated."""
     store = RemoteStore()
     registry, bus = over(store)
-    told = EventRecorder(bus)
+    recorder = EventRecorder(bus)
     group = await registry.resolve_or_create_group(GroupRequest(session=SESSION, id="g"), who=ME)
     task_id = await running(registry, group_id=group.id)
     await registry.create_pending_patch(SESSION, "p")
-    tasks, events = await registry.read(SESSION), len(told.events)
+    tasks, events = await registry.read(SESSION), len(recorder.events)
     verbs: list[Callable[[], Awaitable[object]]] = [
         lambda: registry.spawn(a_request(idempotency_key="k", group_id="g", parent_task_id=task_id)),
         lambda: registry.mark_paused(task_id, who=ME),
@@ -153,10 +153,10 @@ async def test_a_store_that_refuses_changes_nothing() -> None:
             await verb()
     assert await registry.read(SESSION) == tasks
     assert (await registry.group("g", who=ME)).status is GroupStatus.OPEN
-    assert len(told.events) == events
+    assert len(recorder.events) == events
     for verb in verbs[:6]:
         await verb()
-    told.cancel()
+    recorder.cancel()
     await registry.aclose()
     await bus.aclose()
 

@@ -31,15 +31,15 @@ def test_every_wrong_row_is_named_and_every_row_is_tried() -> None:
                 tried.append("nothing is raised")
         assert given == expected, "not equal"
 
-    told = failure(test)
+    published = failure(test)
     assert tried == [1, 2, 4, "x", 0, "nothing is raised"]
-    assert told.startswith("4 of 5 rows failed:")
-    assert "- given=2, expected=3\n    line " in told
-    assert "- four: given=4, expected=5\n    line " in told
-    assert "ValueError: no number" in told
-    assert "- given=0, expected=1" in told
-    assert "DID NOT RAISE" in told
-    assert "given=1," not in told
+    assert published.startswith("4 of 5 rows failed:")
+    assert "- given=2, expected=3\n    line " in published
+    assert "- four: given=4, expected=5\n    line " in published
+    assert "ValueError: no number" in published
+    assert "- given=0, expected=1" in published
+    assert "DID NOT RAISE" in published
+    assert "given=1," not in published
 
 
 def test_tables_multiply() -> None:
@@ -52,11 +52,11 @@ def test_tables_multiply() -> None:
         tried.append((left, right))
         assert (left, right) != ("b", 2)
 
-    told = failure(test)
+    published = failure(test)
     assert tried == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
-    assert "- second: left='b'" in told
-    assert "- right=<2>" in told
-    assert "first" not in told
+    assert "- second: left='b'" in published
+    assert "- right=<2>" in published
+    assert "first" not in published
 
 
 def test_a_row_that_cannot_be_shown_is_a_row() -> None:
@@ -69,9 +69,9 @@ def test_a_row_that_cannot_be_shown_is_a_row() -> None:
     def test(value: list[object]) -> None:
         assert len(value) == 0, "not empty"
 
-    told = failure(test)
-    assert told.startswith("1 of 2 rows failed:")
-    assert "value=<list, nested too deep to be shown>" in told
+    published = failure(test)
+    assert published.startswith("1 of 2 rows failed:")
+    assert "value=<list, nested too deep to be shown>" in published
 
 
 def test_a_coroutine_is_awaited_for_every_row() -> None:

@@ -132,11 +132,19 @@ class TestDescription:
         def send() -> None:
             """Ignored."""
 
-        told = send.tool
-        assert (told.name, told.description, told.side_effects) == ("mail.send", "Sends.", SideEffect.EXTERNAL)
-        assert (told.idempotent, told.tags, told.auth_scopes) == (True, ("mail",), ("mail:send",))
-        assert (told.cost_hint, told.latency_hint, told.safety_notes) == ("low", "1s", "asks first")
-        assert (told.loading, told.source, told.handles_mime) == (Loading.DEFERRED, "inline", ("text/*",))
+        published = send.tool
+        assert (published.name, published.description, published.side_effects) == (
+            "mail.send",
+            "Sends.",
+            SideEffect.EXTERNAL,
+        )
+        assert (published.idempotent, published.tags, published.auth_scopes) == (True, ("mail",), ("mail:send",))
+        assert (published.cost_hint, published.latency_hint, published.safety_notes) == ("low", "1s", "asks first")
+        assert (published.loading, published.source, published.handles_mime) == (
+            Loading.DEFERRED,
+            "inline",
+            ("text/*",),
+        )
         assert send.policy.max_retries == 0
 
     def test_a_description_may_stand_in_the_annotation(self) -> None:

@@ -66,10 +66,10 @@ class Seen:
     """An observer of attempts."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[int, str]] = []
+        self.observed: list[tuple[int, str]] = []
 
     def __call__(self, index: int, error: Exception | None) -> None:
-        self.told.append((index, type(error).__name__ if error else ""))
+        self.observed.append((index, type(error).__name__ if error else ""))
 
 
 async def hang(*_: Any) -> Any:
@@ -109,7 +109,7 @@ class TestRunWithPolicy:
         error = call.result()
         assert isinstance(error, ToolPolicyExhaustedError)
         assert (error.attempts, error.last_class, error.__cause__) == (4, "transient", errors[3])
-        assert seen.told == [(n, "RuntimeError") for n in range(4)]
+        assert seen.observed == [(n, "RuntimeError") for n in range(4)]
         assert attempts.at == pytest.approx([0, 0.205, 0.610, 1.415])
         assert clock.armed == 0
 
@@ -118,7 +118,7 @@ class TestRunWithPolicy:
         seen, attempts = Seen(), Attempts(RuntimeError(), RuntimeError())
         assert await run_with_policy(NOW, attempts, on_attempt=seen) == "done"
         assert attempts.count == 3
-        assert seen.told == [(0, "RuntimeError"), (1, "RuntimeError"), (2, "")]
+        assert seen.observed == [(0, "RuntimeError"), (1, "RuntimeError"), (2, "")]
 
     async def test_zero_retries_means_one_attempt(self) -> None:
         """`max_retries=0` can be said and is kept."""
@@ -139,7 +139,7 @@ class TestRunWithPolicy:
         error = call.result()
         assert isinstance(error, ToolTimeoutError)
         assert error.timeout_ms == 50
-        assert seen.told == [(0, "ToolTimeoutError")]
+        assert seen.observed == [(0, "ToolTimeoutError")]
 
     async def test_each_attempt_has_its_own_deadline(self) -> None:
         """A timeout is retried by default, and every attempt gets the full time."""
@@ -236,7 +236,7 @@ class TestRunWithPolicy:
 
         with pytest.raises(ToolInvalidArgsError, match=r"^no - at `\$\.x`$"):
             await run_with_policy(None, attempts, validate_in=refuse, on_attempt=seen)
-        assert (attempts.count, seen.told) == (0, [])
+        assert (attempts.count, seen.observed) == (0, [])
 
     async def test_bad_output_is_not_tried_again(self) -> None:
         """The successful attempt counts, and the error begins with `output:`."""
@@ -248,7 +248,7 @@ class TestRunWithPolicy:
         with pytest.raises(ToolInvalidArgsError, match=r"^output: no done") as caught:
             await run_with_policy(None, attempts, validate_out=refuse, on_attempt=seen)
         assert caught.value.path == "$.x"
-        assert (attempts.count, seen.told) == (1, [(0, "")])
+        assert (attempts.count, seen.observed) == (1, [(0, "")])
 
     @each_row(
         "mode, checked",
@@ -319,7 +319,7 @@ class TestCancellation:
         await settle()
         call.cancel()
         assert isinstance(await failure_of(call), asyncio.CancelledError)
-        assert seen.told == []
+        assert seen.observed == []
         assert clock.armed == 0
 
     async def test_a_cancellation_wins_over_a_deadline_at_the_same_moment(self) -> None:
@@ -416,35 +416,37 @@ class TestInvoker:
 
     async def test_a_call_without_identity_works_and_publishes_nothing(self) -> None:
         """Without a complete identity there is nobody to tell."""
-        told: list[Event] = []
-        call = CallContext(Quadruple("t", "u", "", "r"), emit=told.append)
+        observed: list[Event] = []
+        call = CallContext(Quadruple("t", "u", "", "r"), emit=observed.append)
         assert (await Invoker().invoke(failing()[0], b"{}", call)).value == "done"
-        assert told == []
+        assert observed == []
 
 
 class TestEvents:
     """What is told of a call."""
 
-    async def told(
+    async def observed(
         self, descriptor: ToolDescriptor, *, make: Callable[..., Invoker] = Invoker, cancel: bool = False
     ) -> list[Event]:
         """The events of one call, however it ends."""
-        told: list[Event] = []
+        observed: list[Event] = []
         clock = FakeClock()
-        call = asyncio.ensure_future(make(clock=clock).invoke(descriptor, b"{}", CallContext(WHO, emit=told.append)))
+        call = asyncio.ensure_future(
+            make(clock=clock).invoke(descriptor, b"{}", CallContext(WHO, emit=observed.append))
+        )
         await clock.run_for(0.25)
         if cancel:
             call.cancel()
         await clock.run_for(60)
         await asyncio.gather(call, return_exceptions=True)
-        return told
+        return observed
 
     async def test_a_success_is_published_with_its_true_attempts(self) -> None:
         """Invoked, then completed, with the run's quadruple, the transport and the time it took."""
         descriptor, _ = failing(
             RuntimeError(), policy=ToolPolicy(backoff_base_ms=1000, backoff_mult=1), transport=Transport.MCP
         )
-        invoked, completed = await self.told(descriptor, make=lambda clock: Invoker(clock=clock, random=lambda: 0))
+        invoked, completed = await self.observed(descriptor, make=lambda clock: Invoker(clock=clock, random=lambda: 0))
         assert (invoked.type, completed.type) == (EventType.TOOL_INVOKED, EventType.TOOL_COMPLETED)
         assert invoked.identity == completed.identity == WHO
         started: Any = invoked.payload
@@ -461,7 +463,7 @@ class TestEvents:
             (ToolNotFoundError("x"), NOW, "permanent"),
             (ConnectionResetError(), ToolPolicy(retry_on=()), "transient"),
         ):
-            _, failed = await self.told(failing(error, policy=policy)[0])
+            _, failed = await self.observed(failing(error, policy=policy)[0])
             payload: Any = failed.payload
             assert failed.type == EventType.TOOL_FAILED
             assert (payload.attempts, payload.error_class) == (1, expected)
@@ -470,14 +472,14 @@ class TestEvents:
     async def test_a_timeout_is_published_as_a_timeout(self) -> None:
         """The class in the event is the one that decided."""
         descriptor = ToolDescriptor(Tool("slow", policy=ToolPolicy(timeout_ms=50, retry_on=())), hang)
-        _, failed = await self.told(descriptor)
+        _, failed = await self.observed(descriptor)
         payload: Any = failed.payload
         assert (failed.type, payload.attempts, payload.error_class) == (EventType.TOOL_FAILED, 1, "timeout")
 
     async def test_exhaustion_is_published_with_the_last_error(self) -> None:
         """Attempts and class are those of the series, the text is the last error's."""
         errors = [RuntimeError("status 500"), RuntimeError("timeout")]
-        _, exhausted = await self.told(failing(*errors, policy=ToolPolicy(max_retries=1))[0])
+        _, exhausted = await self.observed(failing(*errors, policy=ToolPolicy(max_retries=1))[0])
         payload: Any = exhausted.payload
         assert exhausted.type == EventType.TOOL_POLICY_EXHAUSTED
         assert (payload.attempts, payload.last_class, payload.last_error) == (2, "timeout", "timeout")
@@ -485,7 +487,7 @@ class TestEvents:
     async def test_another_tools_exhaustion_inside_is_a_plain_failure(self) -> None:
         """A tool that calls a tool does not pass the other's attempts off as its own, nor multiply them."""
         descriptor, attempts = failing(ToolPolicyExhaustedError(4))
-        _, failed = await self.told(descriptor)
+        _, failed = await self.observed(descriptor)
         payload: Any = failed.payload
         assert (failed.type, payload.attempts, attempts.count) == (EventType.TOOL_FAILED, 1, 1)
 
@@ -500,7 +502,7 @@ class TestEvents:
             return "x"  # type: ignore[return-value]
 
         for descriptor, text in ((needs, "$.n"), (lies, "output: ")):
-            _, invalid = await self.told(descriptor)
+            _, invalid = await self.observed(descriptor)
             payload: Any = invalid.payload
             assert invalid.type == EventType.TOOL_INVALID_ARGS
             assert text in payload.validation_error
@@ -508,14 +510,14 @@ class TestEvents:
     @pytest.mark.parametrize(("body", "attempts"), [(hang, 1), (Attempts(*[RuntimeError()] * 9), 2)])
     async def test_a_cancelled_call_is_published_with_its_begun_attempts(self, body: Any, attempts: int) -> None:
         """Every call that was invoked gets its one outcome, a cancelled one too."""
-        _, failed = await self.told(ToolDescriptor(Tool("x", side_effects=SideEffect.READ), body), cancel=True)
+        _, failed = await self.observed(ToolDescriptor(Tool("x", side_effects=SideEffect.READ), body), cancel=True)
         payload: Any = failed.payload
         assert (failed.type, payload.attempts, payload.error_class) == (EventType.TOOL_FAILED, attempts, "permanent")
         assert payload.error_message == "CancelledError"
 
     async def test_a_long_error_text_is_cut(self) -> None:
         """An event stays small whatever a tool says."""
-        _, failed = await self.told(failing(RuntimeError("x" * 5000), policy=ToolPolicy(retry_on=()))[0])
+        _, failed = await self.observed(failing(RuntimeError("x" * 5000), policy=ToolPolicy(retry_on=()))[0])
         payload: Any = failed.payload
         assert len(payload.error_message) == 1024
 
@@ -537,7 +539,7 @@ class TestEvents:
             def make(clock: FakeClock, redactor: Any = redactor) -> Invoker:
                 return Invoker(clock=clock, redactor=redactor)
 
-            _, failed = await self.told(descriptor, make=make)
+            _, failed = await self.observed(descriptor, make=make)
             payload: Any = failed.payload
             assert payload.error_message == text
 
@@ -558,26 +560,28 @@ class TestEvents:
     async def test_the_bus_gets_the_events_when_the_call_has_no_emitter(self) -> None:
         """Events reach the Invoker's bus in order; a call's own `emit` takes its place, so nothing is told twice."""
         bus = MemoryEventBus()
-        told: list[Event] = []
+        observed: list[Event] = []
         invoker = Invoker(bus=bus)
         await invoker.invoke(failing()[0], b"{}", CALL)
-        await invoker.invoke(failing()[0], b"{}", CallContext(WHO, emit=told.append))
+        await invoker.invoke(failing()[0], b"{}", CallContext(WHO, emit=observed.append))
         published = await bus.replay(Cursor(), Filter.of(WHO))
         assert [event.type for event in published] == ["tool.invoked", "tool.completed"]
-        assert [event.type for event in told] == ["tool.invoked", "tool.completed"]
+        assert [event.type for event in observed] == ["tool.invoked", "tool.completed"]
         await bus.aclose()
 
     async def test_one_invoker_serves_many_runs_at_once(self) -> None:
         """128 calls at once: each call's events carry its own run and its own attempts."""
-        told: list[Event] = []
+        observed: list[Event] = []
         invoker = Invoker()
 
         async def one(n: int) -> None:
             descriptor, _ = failing(*[RuntimeError()] * (n % 4))
-            await invoker.invoke(descriptor, b"{}", CallContext(Quadruple("t", "u", "s", f"r{n}"), emit=told.append))
+            await invoker.invoke(
+                descriptor, b"{}", CallContext(Quadruple("t", "u", "s", f"r{n}"), emit=observed.append)
+            )
 
         await asyncio.gather(*map(one, range(128)))
-        done: list[Any] = [event.payload for event in told if event.type == EventType.TOOL_COMPLETED]
+        done: list[Any] = [event.payload for event in observed if event.type == EventType.TOOL_COMPLETED]
         assert {payload.identity.run_id: payload.attempts for payload in done} == {
             f"r{n}": n % 4 + 1 for n in range(128)
         }

@@ -38,13 +38,13 @@ async def alone(bench: Bench, group_id: str = "own", *, is_awaited: bool = False
 async def a_task_and_its_group_are_one_change(bench: Bench) -> None:
     """The group is sealed with that task, its parent waits for it, and the events say so in their order."""
     parent = await bench.running()
-    before = len(bench.told(*TOLD))
+    before = len(bench.published(*TOLD))
     handle = await alone(bench, is_awaited=True, parent_task_id=parent)
     group = await bench.registry.group("own", who=ME)
     expect_equal((group.status, group.members), (GroupStatus.SEALED, (handle.id,)), "the group")
     expect_equal((group.owner_task_id, group.retain_turn, group.description), (parent, True, "Bearer ***"), "as asked")
     expect_equal(group.sealed_at, bench.clock.now(), "when it was sealed")
-    events = bench.told(*TOLD)[before:]
+    events = bench.published(*TOLD)[before:]
     expect_equal([event.type for event in events], [*TOLD], "what is told")
     expect_equal(events[0].payload, TaskGroupCreatedPayload("own", parent, True, False, "Bearer ***"), "the group's")
     sealed = TaskGroupSealedPayload("own", (handle.id,), unix_ns(bench.clock.now()))

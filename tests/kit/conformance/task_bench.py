@@ -235,13 +235,13 @@ class Bench:
         """Where the group stands."""
         return (await self.group(id=group_id)).status
 
-    def told(self, *types: EventType) -> list[Event]:
+    def published(self, *types: EventType) -> list[Event]:
         """The events of these types so far."""
         return [event for event in self.events.events if event.type in types]
 
     def count(self, *types: EventType) -> int:
         """How many events of these types there were so far."""
-        return len(self.told(*types))
+        return len(self.published(*types))
 
 
 async def open_bench(

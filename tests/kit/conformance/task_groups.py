@@ -57,7 +57,7 @@ async def a_new_group_is_open_and_published(bench: Bench) -> None:
     group = await bench.group(owner_task_id="owner", retain_turn=True, fail_fast=True, description="Bearer abc")
     expect_equal((group.status, group.members), (GroupStatus.OPEN, ()), "status and members")
     expect_equal(group.created_at, bench.clock.now(), "created_at")
-    [event] = bench.told(EventType.TASK_GROUP_CREATED)
+    [event] = bench.published(EventType.TASK_GROUP_CREATED)
     expect_equal(event.identity, ME, "who the event is about")
     wanted = TaskGroupCreatedPayload(group.id, "owner", True, True, "Bearer ***")
     expect_equal(event.payload, wanted, "task.group_created")
@@ -140,7 +140,7 @@ async def the_last_member_ends_a_sealed_group(bench: Bench) -> None:
     expect_equal([watch.peek() for watch in watches], [wanted, wanted], "completions")
     expect_equal(await watches[0].completion(), wanted, "an awaited completion")
     expect_equal(await (await bench.registry.watch_group(SESSION, group.id)).completion(), wanted, "a late watch")
-    expect_equal([event.type for event in bench.told(*ENDED)], [EventType.TASK_GROUP_RESOLVED], "terminal events")
+    expect_equal([event.type for event in bench.published(*ENDED)], [EventType.TASK_GROUP_RESOLVED], "terminal events")
 
 
 async def the_completion_travels_with_the_event(bench: Bench) -> None:
@@ -149,16 +149,18 @@ async def the_completion_travels_with_the_event(bench: Bench) -> None:
     await bench.complete(good, b'{"n":1}')
     await bench.fail(bad, "boom", "it broke")
     await bench.registry.seal_group(group.id, who=ME)
-    [event] = bench.told(EventType.TASK_GROUP_RESOLVED)
+    [event] = bench.published(EventType.TASK_GROUP_RESOLVED)
     expect_equal(event.identity, ME, "who the event is about")
-    told = _wire(event)["Completion"]
-    expect_equal(told["SessionID"], {"TenantID": "tenant", "UserID": "user", "SessionID": "session"}, "SessionID")
-    expect_equal((told["GroupID"], told["FinalStatus"], told["Reason"]), (group.id, "completed", ""), "the group")
+    published = _wire(event)["Completion"]
+    expect_equal(published["SessionID"], {"TenantID": "tenant", "UserID": "user", "SessionID": "session"}, "SessionID")
+    expect_equal(
+        (published["GroupID"], published["FinalStatus"], published["Reason"]), (group.id, "completed", ""), "the group"
+    )
     members = [
         {"TaskID": good, "Status": "complete", "Result": {"n": 1}, "Error": None},
         {"TaskID": bad, "Status": "failed", "Result": None, "Error": {"Code": "boom", "Message": "it broke"}},
     ]
-    expect_equal(told["Members"], members, "Members")
+    expect_equal(published["Members"], members, "Members")
 
 
 async def sealing_ends_a_group_whose_members_have_ended(bench: Bench) -> None:
@@ -197,7 +199,9 @@ async def one_failure_ends_a_fail_fast_group(bench: Bench) -> None:
         expect_equal([one.status for one in completion.members], [FAILED, CANCELLED, CANCELLED], "the members")
         cancelled = [(one.task_id, one.reason, one.cascaded) for one in bench.events.payloads(TaskCancelledPayload)]
         expect_equal(cancelled, [(task_id, "fail-fast:boom", True) for task_id in rest], "task.cancelled")
-        expect_equal([event.type for event in bench.told(*ENDED)], [EventType.TASK_GROUP_CANCELLED], "terminal events")
+        expect_equal(
+            [event.type for event in bench.published(*ENDED)], [EventType.TASK_GROUP_CANCELLED], "terminal events"
+        )
 
 
 async def a_failure_without_a_code_is_still_a_failure(bench: Bench) -> None:
@@ -255,7 +259,7 @@ async def a_cancelled_groups_members_cascade_by_their_policy(bench: Bench) -> No
     below = [await bench.running(parent_task_id=parent) for parent in (loud, quiet)]
     await bench.registry.cancel_group(group.id, who=ME)
     expect_equal([await bench.status(task_id) for task_id in below], [CANCELLED, RUNNING], "the children")
-    [event] = bench.told(EventType.TASK_GROUP_CANCELLED)
+    [event] = bench.published(EventType.TASK_GROUP_CANCELLED)
     expect(event is bench.events.events[-1], "the group's event comes after its members'")
 
 

@@ -147,9 +147,9 @@ async def cancelling_takes_the_tree_along(bench: Bench) -> None:
     a, b = [await bench.running(parent_task_id=root, propagate_on_cancel=Propagate.ISOLATE) for _ in range(2)]
     deep = await bench.spawn(parent_task_id=a)
     expect_equal(await bench.registry.cancel(root, "stop", who=ME), True, "cancel")
-    told = [(one.task_id, one.reason, one.cascaded) for one in bench.events.payloads(TaskCancelledPayload)]
+    published = [(one.task_id, one.reason, one.cascaded) for one in bench.events.payloads(TaskCancelledPayload)]
     wanted = [(root, "stop", False), (a, "stop", True), (b, "stop", True), (deep, "stop", True)]
-    expect_equal(told, wanted, "task.cancelled")
+    expect_equal(published, wanted, "task.cancelled")
     expect_equal(await bench.registry.cancel(root, "again", who=ME), False, "a second cancel")
     expect_equal(bench.count(EventType.TASK_CANCELLED), 4, "task.cancelled events")
 
@@ -248,7 +248,9 @@ async def listeners_get_every_end_once(bench: Bench) -> None:
     await bench.fail(bad)
     await bench.registry.cancel(root, who=ME)
     await bench.registry.cancel_group(group.id, who=ME)
-    wanted = [(SESSION.with_run(task_id), told) for task_id, told in ((done, 1), (bad, 2), (root, 4), (child, 4))]
+    wanted = [
+        (SESSION.with_run(task_id), published) for task_id, published in ((done, 1), (bad, 2), (root, 4), (child, 4))
+    ]
     expect_equal(heard, [*wanted, (SESSION.with_run(member), 5)], "what was heard")
     unlisten()
     await bench.complete(await bench.spawn())
@@ -314,9 +316,9 @@ async def a_cascade_happens_whole_or_not_at_all(bench: Bench) -> None:
     bench.bus.accept()
     bench.events.clear()
     expect_equal(await bench.registry.cancel(root, "stop", who=ME), True, "the cancel repeated")
-    told = [one.task_id for one in bench.events.payloads(TaskCancelledPayload)]
-    expect_equal(told, [root, *children], "task.cancelled")
-    expect_equal({await bench.status(task_id) for task_id in told}, {TaskStatus.CANCELLED}, "the tree in the end")
+    published = [one.task_id for one in bench.events.payloads(TaskCancelledPayload)]
+    expect_equal(published, [root, *children], "task.cancelled")
+    expect_equal({await bench.status(task_id) for task_id in published}, {TaskStatus.CANCELLED}, "the tree in the end")
 
 
 async def one_terminal_event_a_task(bench: Bench) -> None:

@@ -39,10 +39,10 @@ async def of_two_steps_one_is_made(bench: StoredBench) -> None:
     first, second = await bench.start(), await bench.start()
     for _ in range(ROUNDS):
         task_id = await first.spawn()
-        before = await bench.told(EventType.TASK_STARTED)
+        before = await bench.count_published(EventType.TASK_STARTED)
         done = await _at_once(*(one.registry.mark_running(task_id, who=ME) for one in (first, second)))
         _expect_one(done, InvalidTransitionError, "starts")
-        expect_equal(await bench.told(EventType.TASK_STARTED), before + 1, "starts that were told")
+        expect_equal(await bench.count_published(EventType.TASK_STARTED), before + 1, "starts that were told")
 
 
 async def of_two_that_seal_one_does(bench: StoredBench) -> None:
@@ -52,7 +52,7 @@ async def of_two_that_seal_one_does(bench: StoredBench) -> None:
         group, _ = await first.group_of(1)
         done = await _at_once(*(one.registry.seal_group(group.id, who=ME) for one in (first, second)))
         _expect_one(done, GroupInvalidTransitionError, "seals")
-    expect_equal(await bench.told(EventType.TASK_GROUP_SEALED), ROUNDS, "seals that were told")
+    expect_equal(await bench.count_published(EventType.TASK_GROUP_SEALED), ROUNDS, "seals that were told")
 
 
 async def of_two_decisions_one_counts(bench: StoredBench) -> None:
@@ -65,8 +65,8 @@ async def of_two_decisions_one_counts(bench: StoredBench) -> None:
             first.registry.apply_patch(SESSION, patch, "accept"), second.registry.apply_patch(SESSION, patch, "reject")
         )
         _expect_one(done, GroupInvalidTransitionError, "decisions")
-    told = await bench.told(EventType.TASK_PATCH_APPLIED, EventType.TASK_PATCH_REJECTED)
-    expect_equal(told, ROUNDS, "decisions that were told")
+    published = await bench.count_published(EventType.TASK_PATCH_APPLIED, EventType.TASK_PATCH_REJECTED)
+    expect_equal(published, ROUNDS, "decisions that were told")
 
 
 async def a_group_ends_in_one_way(bench: StoredBench) -> None:
@@ -84,7 +84,7 @@ async def a_group_ends_in_one_way(bench: StoredBench) -> None:
         )
         await bench.until(lambda watches=watches: all(one.is_closed for one in watches), "the group's end")  # type: ignore[misc]
         expect_equal(len({one.peek().final_status for one in watches}), 1, "ends that are seen")  # type: ignore[union-attr]
-        expect_equal(await bench.told(*GROUP_ENDS), number + 1, "ends that were told")
+        expect_equal(await bench.count_published(*GROUP_ENDS), number + 1, "ends that were told")
 
 
 async def a_member_that_joins_a_group_is_in_it(bench: StoredBench) -> None:
@@ -117,7 +117,7 @@ async def a_group_that_ended_early_stays_as_it_ended(bench: StoredBench) -> None
         assert completion is not None
         expect_equal(completion.members, wanted, "the members")
         expect_equal((completion.final_status, completion.reason), (GroupStatus.CANCELLED, "leave"), "the end")
-    expect_equal(await bench.told(*GROUP_ENDS), 1, "ends that were told")
+    expect_equal(await bench.count_published(*GROUP_ENDS), 1, "ends that were told")
 
 
 async def no_more_children_than_allowed(bench: StoredBench) -> None:
@@ -156,7 +156,7 @@ async def one_key_is_one_request(bench: StoredBench) -> None:
               for one, query in ((first, "this"), (second, "that")))
         )  # fmt: skip
         _expect_one(done, IdempotencyConflictError, "spawns")
-    expect_equal(await bench.told(EventType.TASK_SPAWNED), ROUNDS, "spawns that were told")
+    expect_equal(await bench.count_published(EventType.TASK_SPAWNED), ROUNDS, "spawns that were told")
 
 
 async def one_group_for_all_who_create_it(bench: StoredBench) -> None:
@@ -181,7 +181,7 @@ async def a_tree_is_cancelled_once(bench: StoredBench) -> None:
         expect_equal(sorted(map(bool, done[:2])), [False, True], f"who cancelled it: {done}")
         statuses = {await second.status(task_id) for task_id in (root, *children, *leaves)}
         expect_equal(statuses, {TaskStatus.CANCELLED}, "the tree")
-        expect_equal(await bench.told(EventType.TASK_CANCELLED), 7 * (number + 1), "ends that were told")
+        expect_equal(await bench.count_published(EventType.TASK_CANCELLED), 7 * (number + 1), "ends that were told")
 
 
 async def _at_once(*work: Coroutine[Any, Any, object]) -> list[Any]:

@@ -51,7 +51,7 @@ class StoredBench:
         self._started.append(bench)
         return bench
 
-    async def told(self, *types: EventType) -> int:
+    async def count_published(self, *types: EventType) -> int:
         """How many events of these types all processes told together."""
         if not self._place.is_recorded:
             return sum(bench.count(*types) for bench in self._started)
@@ -133,7 +133,7 @@ async def a_task_goes_on_where_it_was(bench: StoredBench) -> None:
     for process in (second, third, last):
         await expect_raises(InvalidTransitionError, process.registry.mark_running(task_id, who=ME), "after the end")
         expect_equal(await process.registry.cancel(task_id, who=ME), False, "a cancellation after the end")
-    expect_equal(await bench.told(*ENDS), 1, "last events")
+    expect_equal(await bench.count_published(*ENDS), 1, "last events")
 
 
 async def a_key_stands_for_its_request_for_ever(bench: StoredBench) -> None:
@@ -145,7 +145,7 @@ async def a_key_stands_for_its_request_for_ever(bench: StoredBench) -> None:
     expect_equal((handle.id, handle.reused), (task_id, True), "the handle")
     other = second.registry.spawn(second.request(idempotency_key="k", query="other"))
     await expect_raises(IdempotencyConflictError, other, "another request")
-    expect_equal(await bench.told(EventType.TASK_SPAWNED), 1, "spawns that were told")
+    expect_equal(await bench.count_published(EventType.TASK_SPAWNED), 1, "spawns that were told")
 
 
 async def one_key_is_one_task_for_all_processes(bench: StoredBench) -> None:
@@ -156,7 +156,7 @@ async def one_key_is_one_task_for_all_processes(bench: StoredBench) -> None:
     )
     expect_equal(len({handle.id for handle in handles}), 1, "tasks")
     expect_equal(sum(not handle.reused for handle in handles), 1, "handles of a new task")
-    expect_equal(await bench.told(EventType.TASK_SPAWNED), 1, "spawns that were told")
+    expect_equal(await bench.count_published(EventType.TASK_SPAWNED), 1, "spawns that were told")
     expect_equal(len(await processes[0].registry.list(SESSION)), 1, "listed tasks")
 
 
@@ -176,7 +176,7 @@ async def a_group_goes_through_processes(bench: StoredBench) -> None:
     await second.complete(a, b"1")
     last = await bench.start()
     await last.fail(b, "boom")
-    expect_equal(await bench.told(EventType.TASK_GROUP_RESOLVED), 1, "ends that were told")
+    expect_equal(await bench.count_published(EventType.TASK_GROUP_RESOLVED), 1, "ends that were told")
     for process in (first, last, await bench.start()):
         completion = (await process.registry.watch_group(SESSION, group.id)).peek()
         expect(completion is not None, "an ended group has its completion")
@@ -212,8 +212,8 @@ async def cancelling_takes_along_what_earlier_processes_spawned(bench: StoredBen
     grandchild = await second.spawn(parent_task_id=child)
     third = await bench.start()
     expect_equal(await third.registry.cancel(root, "stop", who=ME), True, "the cancellation")
-    told = [event.payload.task_id for event in third.told(EventType.TASK_CANCELLED)]  # type: ignore[union-attr]
-    expect_equal(told, [root, child, grandchild], "who was cancelled, in order")
+    count_published = [event.payload.task_id for event in third.published(EventType.TASK_CANCELLED)]  # type: ignore[union-attr]
+    expect_equal(count_published, [root, child, grandchild], "who was cancelled, in order")
     expect_equal(await first.status(below_ended), TaskStatus.PENDING, "below one that had ended")
 
 
@@ -259,13 +259,13 @@ async def of_two_ends_one_counts(bench: StoredBench) -> None:
     first, second = await bench.start(), await bench.start()
     for _ in range(10):
         task_id = await first.running()
-        before = await bench.told(*ENDS)
+        before = await bench.count_published(*ENDS)
         await asyncio.gather(
             first.registry.cancel(task_id, who=ME),
             second.registry.mark_complete(task_id, b"1", who=ME),
             return_exceptions=True,
         )
-        expect_equal(await bench.told(*ENDS), before + 1, "ends that were told")
+        expect_equal(await bench.count_published(*ENDS), before + 1, "ends that were told")
         statuses = {await process.status(task_id) for process in (first, second, await bench.start())}
         expect_equal(len(statuses), 1, "statuses that are seen")
 
@@ -278,7 +278,7 @@ async def a_group_ends_once_whichever_process_ends_its_members(bench: StoredBenc
         await first.registry.seal_group(group.id, who=ME)
         await asyncio.gather(first.complete(a), second.complete(b))
         expect_equal(await second.group_status(group.id), GroupStatus.COMPLETED, "the group")
-    expect_equal(await bench.told(EventType.TASK_GROUP_RESOLVED), 10, "ends that were told")
+    expect_equal(await bench.count_published(EventType.TASK_GROUP_RESOLVED), 10, "ends that were told")
 
 
 async def a_group_id_stays_its_sessions(bench: StoredBench) -> None:
@@ -315,7 +315,7 @@ async def an_acknowledgement_is_kept(bench: StoredBench) -> None:
     second = await bench.start()
     expect_equal(await second.registry.acknowledge_background(SESSION, [*ids, "none"]), 2, "acknowledged")
     expect_equal(await first.registry.acknowledge_background(SESSION, ids), 0, "acknowledged again")
-    expect_equal(await bench.told(EventType.TASK_BACKGROUND_ACKNOWLEDGED), 2, "told")
+    expect_equal(await bench.count_published(EventType.TASK_BACKGROUND_ACKNOWLEDGED), 2, "told")
 
 
 async def tool_calls_are_kept(bench: StoredBench) -> None:

@@ -71,7 +71,7 @@ async def a_spawn_is_published_once(bench: Bench) -> None:
     """One task.spawned goes out, under the task's own quadruple."""
     who = SESSION.with_run("run")
     task_id = await bench.spawn(who, kind="foreground", priority=3, idempotency_key="k")
-    events = bench.told(EventType.TASK_SPAWNED)
+    events = bench.published(EventType.TASK_SPAWNED)
     expect_equal([event.identity for event in events], [who], "who task.spawned is about")
     expect_equal(events[0].payload, TaskSpawnedPayload(task_id, "foreground", None, 3, "k"), "task.spawned")
 

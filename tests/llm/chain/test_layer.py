@@ -111,9 +111,9 @@ class BrokenBus(MemoryEventBus):
 def test_an_event_is_published_for_its_caller() -> None:
     """The event carries the payload and the identity of the call."""
     bus = MemoryEventBus()
-    told = EventRecorder(bus)
+    recorder = EventRecorder(bus)
     publish_event(Deps(artifacts=None, bus=bus), EventType.LLM_CONTEXT_LEAK, LEAK, who=WHO)
-    (event,) = told.events
+    (event,) = recorder.events
     assert (event.type, event.identity, event.payload) == (EventType.LLM_CONTEXT_LEAK, WHO, LEAK)
 
 

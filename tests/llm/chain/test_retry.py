@@ -40,7 +40,7 @@ class Bench:
     def __init__(self, *script, retries: int | None = 1, profiles: dict | None = None) -> None:
         self.inner = ScriptedLLM(script)
         bus = MemoryEventBus()
-        self.told = EventRecorder(bus)
+        self.recorder = EventRecorder(bus)
         known = {MODEL: ModelProfile(context_window_tokens=1000, max_retries=retries)}
         cfg = ConfigSnapshot(model=MODEL, profiles=known if profiles is None else profiles)
         self.client = Retrying(self.inner, cfg, Deps(artifacts=None, bus=bus, clock=FakeClock()))
@@ -53,7 +53,7 @@ class Bench:
 
     @property
     def events(self) -> list[LLMRetryWithFeedbackPayload]:
-        return self.told.payloads(LLMRetryWithFeedbackPayload)
+        return self.recorder.payloads(LLMRetryWithFeedbackPayload)
 
 
 def only_good(response: CompleteResponse) -> None:

@@ -146,14 +146,14 @@ class Mind:
         question = len(trajectory.steps) + sum(one.kind == "resumed" for one in trajectory.steering_inputs)
         await self._wire.ask("model", partial(self._world.ask, run.quadruple.run_id, question, self._process))
         if run.control.cancelled:
-            return Finish(FinishReason.CANCELLED, told(trajectory))
+            return Finish(FinishReason.CANCELLED, observations(trajectory))
         if at >= len(plan):
-            return Finish(FinishReason.GOAL, told(trajectory))
+            return Finish(FinishReason.GOAL, observations(trajectory))
         kind, what = plan[at]
         return _DECISIONS.get(kind, partial(_parallel, kind))(what, trajectory)
 
 
-def told(trajectory: Trajectory) -> dict[str, Any]:
+def observations(trajectory: Trajectory) -> dict[str, Any]:
     """What happened in a run, in plain values."""
     return {
         "seen": [plain(step.observation) for step in trajectory.steps],

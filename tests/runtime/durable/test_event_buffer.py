@@ -61,7 +61,7 @@ class Store(MemoryStore):
             await asyncio.Event().wait()
         return done
 
-    async def told(self) -> list[str]:
+    async def published(self) -> list[str]:
         """The names of the events that are kept."""
         rows = await self.events(EventQuery())
         return [str(codec.decode(row.data)["payload"]["ToolName"]) for row in rows]
@@ -138,8 +138,10 @@ async def test_what_a_run_publishes_goes_with_its_entries(bench: Bench) -> None:
 
 async def test_who_waits_for_a_run_of_its_own_is_not_kept_waiting(bench: Bench) -> None:
     """The event is kept with the next entry, which could not be noted before; its task's events name the run inside."""
-    told = await bench.bus.publish(Event(EventType.TASK_COMPLETED, ME.identity.with_run(""), TaskCompletedPayload("r")))
-    assert (told.sequence, bench.store.commits) == (0, [])
+    published = await bench.bus.publish(
+        Event(EventType.TASK_COMPLETED, ME.identity.with_run(""), TaskCompletedPayload("r"))
+    )
+    assert (published.sequence, bench.store.commits) == (0, [])
     bench.note()
     await bench.outbox.flush()
     assert bench.store.commits == [(1, 1)]
@@ -172,7 +174,7 @@ async def test_what_a_short_step_publishes_is_kept_with_its_outcome(bench: Bench
     await bench.ledger.release(READY)
     bench.ledger.close()
     await settle()
-    assert await bench.store.told() == ["a"]
+    assert await bench.store.published() == ["a"]
 
 
 async def test_a_lost_lease_takes_its_events_along(bench: Bench) -> None:
@@ -187,7 +189,7 @@ async def test_a_lost_lease_takes_its_events_along(bench: Bench) -> None:
     bench.tell("b")
     bench.ledger.close()
     await settle()
-    assert (await bench.store.told(), bench.seen()) == ([], [])
+    assert (await bench.store.published(), bench.seen()) == ([], [])
 
 
 async def test_a_refused_entry_takes_its_events_along(bench: Bench) -> None:
@@ -201,7 +203,7 @@ async def test_a_refused_entry_takes_its_events_along(bench: Bench) -> None:
     await bench.ledger.release(READY)
     bench.ledger.close()
     await settle()
-    assert (await bench.store.told(), bench.seen()) == ([], [])
+    assert (await bench.store.published(), bench.seen()) == ([], [])
 
 
 async def test_what_was_refused_by_itself_is_kept_later(bench: Bench) -> None:
@@ -211,7 +213,7 @@ async def test_what_was_refused_by_itself_is_kept_later(bench: Bench) -> None:
     await bench.clock.run_for(2 * SOON_S)
     bench.store.refuses = False
     await bench.ledger.release(READY)
-    assert (await bench.store.told(), bench.seen()) == (["a"], ["a"])
+    assert (await bench.store.published(), bench.seen()) == (["a"], ["a"])
 
 
 async def test_an_append_that_is_cut_short_is_reported_once(bench: Bench) -> None:
@@ -229,7 +231,7 @@ async def test_an_append_that_is_cut_short_is_reported_once(bench: Bench) -> Non
     bench.note("two")
     await bench.outbox.flush()
     await settle()
-    assert await bench.store.told() == ["a", "b"]
+    assert await bench.store.published() == ["a", "b"]
     assert [event.sequence for event in bench.reader.drain()] == [1, 2]
     assert len(await bench.store.entries("r")) == 3
 
@@ -248,7 +250,7 @@ async def test_what_is_kept_by_itself_is_not_cut_short(bench: Bench) -> None:
     assert not giving.done()
     giving.cancel()
     await asyncio.wait([giving])
-    assert await bench.store.told() == ["a"]
+    assert await bench.store.published() == ["a"]
 
 
 async def test_what_others_publish_about_a_run_waits_for_nothing(bench: Bench) -> None:
@@ -256,10 +258,10 @@ async def test_what_others_publish_about_a_run_waits_for_nothing(bench: Bench) -
     bench.tell("mine")
     with bound(Identity("t", "u", "s")):
         bench.tell("theirs")
-        told = await bench.bus.publish(
+        published = await bench.bus.publish(
             Event(EventType.TOOL_INVOKED, ME, ToolInvokedPayload(ME, "awaited", "", started_at=AT))
         )
-    assert told.sequence == 3
+    assert published.sequence == 3
     assert bench.seen() == ["mine", "theirs", "awaited"]
 
 
@@ -338,7 +340,7 @@ async def test_an_answer_is_consumed_with_its_outcome_when_its_run_is_given_back
     bench.is_long = False
     bench.tell("of a step that is taken again")
     await bench.ledger.release(READY)
-    assert await bench.store.told() == ["applied"]
+    assert await bench.store.published() == ["applied"]
     assert await unconsumed(bench.store) == []
 
 
@@ -347,7 +349,7 @@ async def test_an_answer_stays_where_its_outcome_is_not_kept(bench: Bench) -> No
     bench.is_long = False
     await hand_over(bench)
     await bench.ledger.release(READY)
-    assert await bench.store.told() == []
+    assert await bench.store.published() == []
     assert await unconsumed(bench.store) == ["event"]
 
 
@@ -360,7 +362,7 @@ async def test_an_answer_stays_where_its_run_could_not_be_given_back(bench: Benc
     bench.store.refuses = False
     bench.ledger.close()
     await settle()
-    assert await bench.store.told() == []
+    assert await bench.store.published() == []
     assert await unconsumed(bench.store) == ["event"]
 
 
@@ -370,5 +372,5 @@ async def test_an_answer_is_consumed_with_its_outcome_though_a_step_goes_on(benc
     bench.is_long = False
     bench.tell("of a step that goes on")
     await bench.ledger.tell()
-    assert await bench.store.told() == ["applied"]
+    assert await bench.store.published() == ["applied"]
     assert await unconsumed(bench.store) == []

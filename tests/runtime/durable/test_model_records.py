@@ -59,8 +59,8 @@ def prompt(*texts: str, tools: tuple[ToolDeclaration, ...] = (), settings: Setti
 def recorded(prompts: list[Prompt], transcript: ExchangeRecorder | None = None) -> list[Exchange]:
     """The exchanges as a record holds them: written as JSON and read again."""
     transcript = transcript or ExchangeRecorder()
-    told = [Exchange(transcript.told(one), Answered(content="ok")) for one in prompts]
-    return codec.decode(codec.encode(told), list[Exchange])  # type: ignore[no-any-return]
+    rendered = [Exchange(transcript.told(one), Answered(content="ok")) for one in prompts]
+    return codec.decode(codec.encode(rendered), list[Exchange])  # type: ignore[no-any-return]
 
 
 def test_a_continued_request_records_only_what_is_new() -> None:
@@ -76,9 +76,9 @@ def test_a_continued_request_records_only_what_is_new() -> None:
 
 def test_a_change_in_the_middle_is_shown_alone() -> None:
     """A system prompt that says something else does not bring the whole conversation on record again."""
-    told = recorded([prompt("system", *"abcdefgh"), prompt("system!", *"abcdefghi")])[1].asked
-    assert told.kept == ((1, 9),)
-    assert [one.content.text for one in told.messages] == ["system!", "i"]
+    rendered = recorded([prompt("system", *"abcdefgh"), prompt("system!", *"abcdefghi")])[1].asked
+    assert rendered.kept == ((1, 9),)
+    assert [one.content.text for one in rendered.messages] == ["system!", "i"]
 
 
 def test_two_conversations_do_not_disturb_each_other() -> None:
@@ -89,9 +89,9 @@ def test_two_conversations_do_not_disturb_each_other() -> None:
         prompt("system", "a", "b"),
         prompt("system", "a", "b", "c"),
     ]
-    told = [one.asked for one in recorded(steps)]
-    assert [one.follows for one in told] == [0, 0, 2, 1]
-    assert [len(one.messages) for one in told] == [2, 3, 1, 1]
+    rendered = [one.asked for one in recorded(steps)]
+    assert [one.follows for one in rendered] == [0, 0, 2, 1]
+    assert [len(one.messages) for one in rendered] == [2, 3, 1, 1]
 
 
 def test_other_settings_are_recorded_when_they_change() -> None:
@@ -120,8 +120,8 @@ def test_a_run_carried_on_records_no_message_again() -> None:
     """What an earlier process recorded is followed, though the messages are other objects now."""
     transcript = ExchangeRecorder()
     transcript.recall(codec.encode(recorded([prompt("system", "a", "b", tools=(ADD,))])))
-    told = recorded([prompt("system", "a", "b", "c")], transcript)[0].asked
-    assert (told.follows, [one.content.text for one in told.messages]) == (1, ["c"])
+    rendered = recorded([prompt("system", "a", "b", "c")], transcript)[0].asked
+    assert (rendered.follows, [one.content.text for one in rendered.messages]) == (1, ["c"])
 
 
 def test_a_record_that_cannot_be_read_is_not_followed() -> None:
@@ -155,9 +155,9 @@ def test_pictures_are_distinguished_by_their_hash() -> None:
         Prompt((ChatMessage(Role.USER, Content(parts=(TextPart("see"), ImagePart(data_url=url)))), message("x")))
         for url in ("data:image/png;base64," + "A" * 5000, "data:image/png;base64," + "B" * 5000)
     )
-    (told,) = recorded([one])
-    assert len(codec.encode(told)) < 400
-    assert prompts_of([told]) == [slim(one)]
+    (rendered,) = recorded([one])
+    assert len(codec.encode(rendered)) < 400
+    assert prompts_of([rendered]) == [slim(one)]
     assert slim(slim(one)) == slim(one)
     assert slim(one) != slim(other)
 

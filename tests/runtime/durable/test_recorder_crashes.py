@@ -139,15 +139,15 @@ async def test_what_python_does_not_count_as_an_error_fails_the_step(opened: Ope
 
 async def test_a_step_begun_where_the_run_was_carried_before_was_cut_short_there(opened: Open) -> None:
     """That is told before it begins again, since a sibling may cut it short before it comes to anything here."""
-    told: list[str] = []
+    reported: list[str] = []
 
     async def act(call: StepCall) -> str:
-        told.append("again")
+        reported.append("again")
         return "done"
 
     def cut(call: StepCall) -> None:
-        told.append(f"cut at {call.position}")
+        reported.append(f"cut at {call.position}")
 
     begun = Begun(at=FakeClock().now(), position="1", name="act", key="r/1", payload=raw(None))
     assert await opened(act, cut, past=[begun]).step("act", None) == "done"
-    assert told == ["cut at 1", "again"]
+    assert reported == ["cut at 1", "again"]

@@ -90,8 +90,8 @@ async def test_a_history_that_does_not_fit_is_summarised_and_asked_about_again(
     assert [replayed(request) for request in llm.requests] == [0, 1, 2, 0]
     assert "Note: short 1" in user_text(llm.requests[-1])
     check_request(llm.requests[-1])
-    (told,) = bench.told.payloads(TrajectoryCompressedPayload)
-    assert (told.steps_before, told.steps_after) == (2, 2)
+    (published,) = bench.recorder.payloads(TrajectoryCompressedPayload)
+    assert (published.steps_before, published.steps_after) == (2, 2)
 
 
 async def test_a_budget_of_nothing_never_asks_the_summariser(runtimes: Runtimes) -> None:
@@ -117,8 +117,8 @@ async def test_without_anybody_who_could_summarise_it_is_folded(runtimes: Runtim
     bench = await runtimes(ReActPlanner(llm), tools=[note], summariser=summariser, token_budget=ROOMY)
     assert (await bench.run()).payload == "done"
     assert "Made without a model: 1 steps" in user_text(llm.requests[-1])
-    assert len(bench.told.payloads(TrajectoryCompressedPayload)) == 1
-    assert len(bench.told.payloads(TrajectoryCompressionFailedPayload)) == (0 if summariser is None else 1)
+    assert len(bench.recorder.payloads(TrajectoryCompressedPayload)) == 1
+    assert len(bench.recorder.payloads(TrajectoryCompressionFailedPayload)) == (0 if summariser is None else 1)
 
 
 async def test_it_happens_again_when_the_history_has_grown_again(runtimes: Runtimes) -> None:
@@ -188,12 +188,12 @@ async def test_the_step_begins_again(runtimes: Runtimes) -> None:
     llm = ScriptedLLM([again, again, overflows, "done"])
     bench = await runtimes(ReActPlanner(llm), tools=[act], summariser=Summariser(), token_budget=ROOMY)
     await bench.run()
-    tiers = [one.tier for one in bench.told.payloads(RepairGuidanceInjectedPayload)]
+    tiers = [one.tier for one in bench.recorder.payloads(RepairGuidanceInjectedPayload)]
     # The counters are those of the step; the summary has taken the report of the last one away only from the prompt.
     assert tiers == ["reminder", "warning", "warning"]
     pieces = [
         (one.delta, one.kind)
-        for one in bench.told.payloads(LLMCompletionChunkPayload)
+        for one in bench.recorder.payloads(LLMCompletionChunkPayload)
         if one.delta or one.kind == "reset"
     ]
     assert pieces[-3:] == [("ha", "content"), ("", "reset"), ("done", "content")]
@@ -263,7 +263,7 @@ async def test_a_model_summarises_its_own_history(runtimes: Runtimes) -> None:
         check_request(request)
     most = max(replayed(request) for request in client.steps.requests)
     assert most < 10
-    assert len(bench.told.payloads(TrajectoryCompressedPayload)) == len(asked)
+    assert len(bench.recorder.payloads(TrajectoryCompressedPayload)) == len(asked)
     # The record has every call and every result as it was.
     names = [getattr(entry, "name", "") for entry in decode_entries(await run.history(), run.id)]
     assert names.count("tool.note") >= 20
@@ -276,9 +276,9 @@ async def test_a_model_that_writes_no_summary_is_folded_over(runtimes: Runtimes)
         ReActPlanner(client, max_steps=99), tools=[note], summariser=TrajectorySummariser(client), token_budget=200
     )
     assert (await bench.run()).payload == "done"
-    failed = bench.told.payloads(TrajectoryCompressionFailedPayload)
+    failed = bench.recorder.payloads(TrajectoryCompressionFailedPayload)
     assert {one.error_code for one in failed} == {"summariser_error"}
-    assert len(bench.told.payloads(TrajectoryCompressedPayload)) == len(failed) >= 2
+    assert len(bench.recorder.payloads(TrajectoryCompressedPayload)) == len(failed) >= 2
     assert "Made without a model" in user_text(client.steps.requests[-1])
     for request in client.steps.requests:
         check_request(request)

@@ -61,7 +61,7 @@ async def test_an_event_without_an_owner_gets_the_runs(runtimes: Runtimes) -> No
     bench = await runtimes([emits])
     run = await bench.start()
     await bench.end(run)
-    owners = [event.identity.run_id for event in bench.told.events if event.type == "planner.decision"]
+    owners = [event.identity.run_id for event in bench.recorder.events if event.type == "planner.decision"]
     assert owners == [run.id, "somebody"]
 
 
@@ -76,8 +76,8 @@ async def test_streamed_pieces_are_published(runtimes: Runtimes) -> None:
     bench = await runtimes([streams])
     run = await bench.start()
     await bench.end(run)
-    told = bench.told.payloads(LLMCompletionChunkPayload)
-    assert [(one.delta, one.done, one.kind, one.task_id, one.run_id) for one in told] == [
+    published = bench.recorder.payloads(LLMCompletionChunkPayload)
+    assert [(one.delta, one.done, one.kind, one.task_id, one.run_id) for one in published] == [
         ("Hel", False, "content", run.id, run.id),
         ("lo", True, "reasoning", run.id, run.id),
     ]

@@ -49,13 +49,13 @@ class Flaky:
         self.error = error
         self.is_down = True
         self.calls = 0
-        self.told: tuple[str, ...] = ()
+        self.messages: tuple[str, ...] = ()
 
     async def next(self, run: RunContext) -> Any:
         self.calls += 1
         if self.is_down:
             raise RuntimeError("planner") from self.error
-        self.told = run.control.user_messages
+        self.messages = run.control.user_messages
         return Finish(FinishReason.CANCELLED, "stopped") if run.control.cancelled else GOAL
 
 
@@ -162,7 +162,7 @@ def test_waits_grow_to_a_quarter_of_an_hour() -> None:
 async def test_a_run_waits_for_its_provider_and_goes_on(place: str) -> None:
     """It is parked with the reason, tries again when its time comes, and finishes; its planner lost no step by it."""
     clock, planner, bus = FakeClock(), Flaky(), MemoryEventBus()
-    told = EventRecorder(bus)
+    recorder = EventRecorder(bus)
     async with opened(place, planner, clock, bus=bus) as rt:
         run = await rt.start("go", who=WHO, max_steps=1)
         assert (await parked(clock, run)).startswith("interrupted: provider unavailable: ")
@@ -171,9 +171,9 @@ async def test_a_run_waits_for_its_provider_and_goes_on(place: str) -> None:
         await clock.run_for(16)
         assert await ended(clock, run) == GOAL
     assert planner.calls == 2
-    (warning,) = [event.payload for event in told.events if event.type == EventType.RUNTIME_WARNING]
+    (warning,) = [event.payload for event in recorder.events if event.type == EventType.RUNTIME_WARNING]
     assert "attempt 1 failed, next attempt at " in codec.encode_text(warning)
-    assert not [event for event in told.events if event.type == EventType.PLANNER_ERROR]
+    assert not [event for event in recorder.events if event.type == EventType.PLANNER_ERROR]
 
 
 async def test_resume_tries_now_and_is_an_applied_control(place: str) -> None:
@@ -192,7 +192,7 @@ async def test_resume_tries_now_and_is_an_applied_control(place: str) -> None:
             ("RESUME", None),
             ("USER_MESSAGE", None),
         ]
-    assert (planner.calls, planner.told) == (3, ("try the other one",))
+    assert (planner.calls, planner.messages) == (3, ("try the other one",))
 
 
 async def test_a_run_that_waited_long_enough_fails_and_says_so(place: str) -> None:
@@ -200,7 +200,7 @@ async def test_a_run_that_waited_long_enough_fails_and_says_so(place: str) -> No
     clock, planner = FakeClock(), Flaky()
     options, began = RuntimeOptions(provider_patience=timedelta(seconds=60)), clock.now()
     bus = MemoryEventBus()
-    told = EventRecorder(bus)
+    recorder = EventRecorder(bus)
     async with opened(place, planner, clock, options=options, bus=bus) as rt:
         run = await rt.start("go", who=WHO)
         result = asyncio.ensure_future(run.result())
@@ -210,7 +210,7 @@ async def test_a_run_that_waited_long_enough_fails_and_says_so(place: str) -> No
             await asyncio.sleep(0.001)
         with pytest.raises(RunFailedError, match="planner"):
             await result
-        warnings = [codec.encode_text(one.payload) for one in told.events if one.type == EventType.RUNTIME_WARNING]
+        warnings = [codec.encode_text(one.payload) for one in recorder.events if one.type == EventType.RUNTIME_WARNING]
         # The clock goes on while a disk is slow, so it may be a few minutes.
         assert re.search(rf"given up after {planner.calls} attempts in 0:0[1-9]:", warnings[-1])
         assert len(warnings) == planner.calls

@@ -39,12 +39,12 @@ async def test_each_decision_is_announced_once(runtimes: Runtimes) -> None:
     bench = await runtimes([thinks, GOAL], tools=[note])
     run = await bench.start()
     await bench.end(run)
-    told = bench.told.payloads(DecisionPayload)
-    assert [(one.decision_kind, one.tool, one.reasoning_trace, one.reasoning_chars) for one in told] == [
+    published = bench.recorder.payloads(DecisionPayload)
+    assert [(one.decision_kind, one.tool, one.reasoning_trace, one.reasoning_chars) for one in published] == [
         ("CallTool", "note", "because", 7),
         ("Finish", "", "", 0),
     ]
-    (finish,) = bench.told.payloads(PlannerFinishPayload)
+    (finish,) = bench.recorder.payloads(PlannerFinishPayload)
     assert (finish.reason, finish.identity) == ("goal", run.who)
 
 
@@ -58,7 +58,7 @@ async def test_a_planner_that_announces_itself_is_not_repeated(runtimes: Runtime
 
     bench = await runtimes([announces, GOAL], tools=[note])
     await bench.run()
-    assert [one.tool for one in bench.told.payloads(DecisionPayload)] == ["mine", ""]
+    assert [one.tool for one in bench.recorder.payloads(DecisionPayload)] == ["mine", ""]
 
 
 async def test_a_planner_that_fails_is_announced_and_fails_the_run(runtimes: Runtimes) -> None:
@@ -70,8 +70,8 @@ async def test_a_planner_that_fails_is_announced_and_fails_the_run(runtimes: Run
     error = caught.value.__cause__
     assert isinstance(error, PlannerStepError)
     assert error.__cause__ is lost
-    (told,) = bench.told.payloads(PlannerErrorPayload)
-    assert (told.error_code, told.error_message, told.step) == ("LookupError", "x" * 255 + "…", 1)
+    (published,) = bench.recorder.payloads(PlannerErrorPayload)
+    assert (published.error_code, published.error_message, published.step) == ("LookupError", "x" * 255 + "…", 1)
 
 
 async def test_a_planner_that_was_cancelled_elsewhere_fails_the_run(runtimes: Runtimes) -> None:

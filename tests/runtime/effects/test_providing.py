@@ -121,8 +121,8 @@ async def test_a_planner_is_shown_so_many_skills(runtimes: Runtimes, caplog: pyt
         await bench.end(run)
         assert ["".join(one.skills_context) for one in planner.contexts] == [shown] * 2
         count = (2 if providers else 0) + (0 if choice is None else 4)
-        told = [f"of {count} skills the planner is shown the first {len(shown)}"] if count > len(shown) else []
-        assert [record.message.partition(": ")[2].partition(";")[0] for record in caplog.records] == told
+        reported = [f"of {count} skills the planner is shown the first {len(shown)}"] if count > len(shown) else []
+        assert [record.message.partition(": ")[2].partition(";")[0] for record in caplog.records] == reported
 
 
 async def test_without_providers_a_run_has_no_further_step(runtimes: Runtimes) -> None:
@@ -250,12 +250,12 @@ async def test_a_provider_that_fails_is_named_and_the_run_goes_on(runtimes: Runt
     await settle()
     await bench.clock.run_for(5)
     assert (await bench.end(run)).payload == {"good": 1}
-    payloads = [codec.to_plain(one.payload)["Data"] for one in bench.told.events if one.type == "runtime.warning"]
-    told = {one["fields"]["provider"]: one["fields"]["reason"] for one in payloads}
+    payloads = [codec.to_plain(one.payload)["Data"] for one in bench.recorder.events if one.type == "runtime.warning"]
+    reported = {one["fields"]["provider"]: one["fields"]["reason"] for one in payloads}
     for name, (_, reason) in _BAD.items():
-        assert reason in told[name], (name, told[name])
-    assert set(told) == set(_BAD)
-    assert "abcdefghijklmnop" not in str(told)
+        assert reason in reported[name], (name, reported[name])
+    assert set(reported) == set(_BAD)
+    assert "abcdefghijklmnop" not in str(reported)
     assert b"abcdefghijklmnop" not in b"".join(await run.history())
 
 

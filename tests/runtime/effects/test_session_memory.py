@@ -224,7 +224,7 @@ async def test_a_memory_that_cannot_be_written_does_not_change_how_a_run_ends(
     assert (await bench.end(run)).payload == "done"
     assert (await bench.rt.tasks.get(run.id, who=bench.ME)).status is TaskStatus.COMPLETE
     assert "the session does not remember this run: DatabaseError" in caplog.text
-    assert "runtime.warning" in bench.told.types
+    assert "runtime.warning" in bench.recorder.types
     await memory.aclose()
     await bus.aclose()
 

@@ -260,7 +260,7 @@ async def test_an_answer_handed_over_in_mid_step_is_published_like_any_other(
 ) -> None:
     """Received, then applied or failed; a token that no call waits under is nobody's to hand over."""
     bus = MemoryEventBus()
-    told = EventRecorder(bus)
+    recorder = EventRecorder(bus)
     gate = Gate(a=RUN, b=RUN)
     services = served(gates=Gates({"x": gate}), bus=bus)
     assert bridge(services, RUN, control("APPROVE", {"token": "nobody's"})) is None
@@ -269,7 +269,7 @@ async def test_an_answer_handed_over_in_mid_step_is_published_like_any_other(
     gate.owners.pop("b")
     for work in (good, bad):
         await work
-    assert [(one.outcome, one.err) for one in told.payloads(ControlLifecyclePayload)] == [
+    assert [(one.outcome, one.err) for one in recorder.payloads(ControlLifecyclePayload)] == [
         ("received", ""),
         ("applied", ""),
         ("received", ""),
@@ -281,7 +281,7 @@ async def test_an_answer_handed_over_in_mid_step_is_published_like_any_other(
 async def test_an_answer_that_its_call_found_by_itself_has_not_failed(served: Callable[..., AgentServices]) -> None:
     """It settled the pause in a process that died, and is handed over again: told as applied; another one failed."""
     store, bus = MemoryStore(), MemoryEventBus()
-    told = EventRecorder(bus)
+    recorder = EventRecorder(bus)
     gate = Gate()
     services = served(gates=Gates({"x": gate}), bus=bus, binds_answers=True, pauses=Coordinator(store=store))
     pause = await open_pause(services, RUN, PauseReason.APPROVAL_REQUIRED, {}, key="r/0")
@@ -290,14 +290,14 @@ async def test_an_answer_that_its_call_found_by_itself_has_not_failed(served: Ca
     await store.commit(Commit(starts=(NewRun(run_id=RUN.run_id, who=RUN.identity),)))
     await store.commit(Commit(sends=(sent,)))
     assert (await apply(services, answer, pause=OpenPause(pause.token, PauseReason.APPROVAL_REQUIRED)))[0].error == ""
-    first = len(told.payloads(ControlLifecyclePayload))
+    first = len(recorder.payloads(ControlLifecyclePayload))
     for one in (answer, msgspec.structs.replace(answer, event_id="e2")):
         gate.owners[pause.token] = RUN
         work = bridge(services, RUN, one)
         del gate.owners[pause.token]
         assert work is not None
         await work
-    assert [(one.outcome, one.err) for one in told.payloads(ControlLifecyclePayload)[first:]] == [
+    assert [(one.outcome, one.err) for one in recorder.payloads(ControlLifecyclePayload)[first:]] == [
         ("received", ""),
         ("applied", ""),
         ("received", ""),
@@ -319,12 +319,12 @@ async def test_a_database_that_refuses_in_the_middle_of_a_batch_repeats_nothing(
             return await super().request(request)
 
     bus = MemoryEventBus()
-    told = EventRecorder(bus)
+    recorder = EventRecorder(bus)
     services = served(bus=bus, pauses=Flaky(clock=clock), clock=clock)
     applying = asyncio.create_task(apply(services, control("INJECT_CONTEXT", {"a": 1}), control("PAUSE")))
     await clock.run_for(2.1)
     assert [one.error for one in await applying] == ["", ""]
-    lives = [(one.type, one.outcome) for one in told.payloads(ControlLifecyclePayload)]
+    lives = [(one.type, one.outcome) for one in recorder.payloads(ControlLifecyclePayload)]
     assert lives == [
         ("INJECT_CONTEXT", "received"),
         ("INJECT_CONTEXT", "applied"),

@@ -242,17 +242,17 @@ def test_what_settled_a_join_is_what_it_merges(outcomes: list[BranchOutcome[int]
 
 def test_outcomes_are_distinguished_by_match() -> None:
     """The three outcomes are frozen values with positional patterns."""
-    told = []
+    outcomes = []
     values: list[BranchOutcome[Any]] = [Done("x"), FAILED, Cancelled()]
     for outcome in values:
         match outcome:
             case Done(value):
-                told.append(value)
+                outcomes.append(value)
             case Failed(error):
-                told.append(str(error))
+                outcomes.append(str(error))
             case Cancelled():
-                told.append("cancelled")
-    assert told == ["x", "no", "cancelled"]
+                outcomes.append("cancelled")
+    assert outcomes == ["x", "no", "cancelled"]
     with pytest.raises(AttributeError):
         values[0].value = 2  # type: ignore[union-attr, misc]
     assert msgspec.json.encode([values[0], values[2]]) == b'[{"type":"Done","value":"x"},{"type":"Cancelled"}]'

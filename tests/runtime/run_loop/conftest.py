@@ -30,7 +30,7 @@ class LoopBench:
     def __init__(self, **options: Any) -> None:
         self.clock = FakeClock()
         self.bus = MemoryEventBus(config=ROOM_FOR_ALL)
-        self.told = EventRecorder(self.bus)
+        self.recorder = EventRecorder(self.bus)
         self.registry = InboxRegistry(clock=self.clock)
         self.pauses = options.pop("coordinator", Coordinator)(bus=self.bus, clock=self.clock)
         self.begun: list[asyncio.Task[Finish]] = []
@@ -84,8 +84,8 @@ class LoopBench:
     @property
     def controls(self) -> list[tuple[str, ...]]:
         """What was told of controls: type, outcome, and the code of a failure."""
-        told = self.told.payloads(ControlLifecyclePayload)
-        return [(one.type, one.outcome, one.err) if one.err else (one.type, one.outcome) for one in told]
+        published = self.recorder.payloads(ControlLifecyclePayload)
+        return [(one.type, one.outcome, one.err) if one.err else (one.type, one.outcome) for one in published]
 
     @property
     def history(self) -> list[tuple[str, str]]:
@@ -98,7 +98,7 @@ class LoopBench:
             task.cancel()
         if self.begun:
             await asyncio.wait(self.begun)
-        self.told.cancel()
+        self.recorder.cancel()
         await self.bus.aclose()
 
 

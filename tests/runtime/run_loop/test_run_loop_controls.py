@@ -93,8 +93,8 @@ async def test_what_arrives_during_a_step_is_seen_at_the_next(bench: Any) -> Non
     assert await bench.end(task) is GOAL
     first, second, third = planner.contexts
     assert (first.control, first.goal) == (ControlSignals(), "g")
-    told = ControlSignals(user_messages=("hello",), injected_context=({"k": [1]},), redirect_goal="elsewhere")
-    assert (second.control, second.goal) == (told, "elsewhere")
+    signals = ControlSignals(user_messages=("hello",), injected_context=({"k": [1]},), redirect_goal="elsewhere")
+    assert (second.control, second.goal) == (signals, "elsewhere")
     assert (third.control, third.goal) == (ControlSignals(), "elsewhere")
     assert [one.kind for one in third.trajectory.steering_inputs] == ["user_message", "inject_context", "redirect"]
 

@@ -21,10 +21,10 @@ async def test_a_run_that_was_locked_is_looked_for_again(place: Any, is_due: boo
     clock = FakeClock()
     store = await place.open(clock)
     await store.join("one")
-    told = asyncio.Event()
-    store.on_change(told.set)
+    notified = asyncio.Event()
+    store.on_change(notified.set)
     async with asyncio.timeout(PATIENCE_S):
-        await told.wait()  # it listens now
+        await notified.wait()  # it listens now
     if is_due:
         lease = await start(store, "r", worker="one")
         wait = Change(status=Status.PAUSED, release=True, wake_at=micros(clock.now()) + 1)
@@ -34,12 +34,12 @@ async def test_a_run_that_was_locked_is_looked_for_again(place: Any, is_due: boo
         await start(store, "r")
     async with place.admin.transaction():
         await place.admin.execute("select from harborage_runs where run_id = 'r' for no key update")
-        told.clear()
+        notified.clear()
         await claim(store, "one")
     async with asyncio.timeout(PATIENCE_S):
-        await told.wait()
+        await notified.wait()
     await claim(store, "one", "r")
-    told.clear()
+    notified.clear()
     await claim(store, "one")
     assert store._notifier._soon is None  # nothing is left
 

@@ -202,9 +202,11 @@ async def test_a_run_is_started_by_one_of_several(place: Any) -> None:
     for number in range(8):
         same = await asyncio.gather(*(begin(store, f"r{number}", "") for store in stores))
         assert sorted(same) == [f"known r{number}", f"known r{number}", f"started r{number}"]
-        told = await asyncio.gather(*(begin(store, f"k{number}-{at}", f"k{number}") for at, store in enumerate(stores)))
-        (won,) = [one.removeprefix("started ") for one in told if one.startswith("started")]
-        assert told.count(f"known {won}") == 2
+        published = await asyncio.gather(
+            *(begin(store, f"k{number}-{at}", f"k{number}") for at, store in enumerate(stores))
+        )
+        (won,) = [one.removeprefix("started ") for one in published if one.startswith("started")]
+        assert published.count(f"known {won}") == 2
 
 
 async def test_commits_of_one_turn_share_a_transaction(place: Any) -> None:
@@ -214,9 +216,9 @@ async def test_commits_of_one_turn_share_a_transaction(place: Any) -> None:
     batches = "select sum(batch) from harborage_writers"
     before = await place.admin.fetchval(batches)
     send = [SendControl(run_id=f"r{number}", event_id="e", type="PAUSE", data=b"{}") for number in range(60)]
-    told = await asyncio.gather(*(store.commit(Commit(sends=(one,))) for one in send), return_exceptions=True)
+    published = await asyncio.gather(*(store.commit(Commit(sends=(one,))) for one in send), return_exceptions=True)
     assert await place.admin.fetchval(batches) == before + 1
-    assert [type(one).__name__ for one in told] == ["Committed"] * 50 + ["RowNotFoundError"] * 10
+    assert [type(one).__name__ for one in published] == ["Committed"] * 50 + ["RowNotFoundError"] * 10
 
 
 async def test_a_session_is_opened_once_and_by_no_refused_commit(place: Any) -> None:
@@ -246,8 +248,8 @@ async def test_two_who_end_what_the_other_waits_for_both_go_on(place: Any) -> No
         child = await start(one, f"child{number}", worker="one")
         parks = step(parent, 1, b"w", change=Change(status=Status.PAUSED, release=True, awaits=child.run_id))
         ends = step(child, 1, b"e", change=Change(status=Status.COMPLETE))
-        told = await both(one.commit(parks), two.commit(ends))
-        assert not any(isinstance(error, CommitRefusedError) for error in told), told
+        published = await both(one.commit(parks), two.commit(ends))
+        assert not any(isinstance(error, CommitRefusedError) for error in published), published
         assert [claimed.row.run_id for claimed in await one.claim("one")] == [parent.run_id]
 
 

@@ -84,8 +84,8 @@ async def test_a_full_disk_refuses_and_is_tried_again(place: Any) -> None:
         create trigger full_disk before insert on harborage_runs for each row execute function full_disk();
         """
     )
-    told = await asyncio.gather(*(start(store, f"s{number}") for number in range(3)), return_exceptions=True)
-    assert [type(one) for one in told] == [DatabaseFullError] * 3
+    published = await asyncio.gather(*(start(store, f"s{number}") for number in range(3)), return_exceptions=True)
+    assert [type(one) for one in published] == [DatabaseFullError] * 3
     await place.admin.execute("drop trigger full_disk on harborage_runs")
     await start(store, "s")
     assert len((await store.runs(RunQuery())).rows) == 2

@@ -116,8 +116,8 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
 
     def hear(_: Any, message: Any) -> None:
         if (start := message.message.find("{")) > 0 and "plan:" in message.message[:start]:
-            told = json.loads(message.message[start:])
-            found.append(Plan(told["Query Text"], told["Plan"]))
+            published = json.loads(message.message[start:])
+            found.append(Plan(published["Query Text"], published["Plan"]))
 
     async def run_and_hear(self: Database, work: Work[T], **options: Any) -> T:
         async def heard(connection: Any, is_again: bool) -> T:

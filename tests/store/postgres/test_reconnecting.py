@@ -184,9 +184,9 @@ async def test_a_commit_that_cannot_be_kept_fails_alone(place: Any) -> None:
     """One of a batch that the server refuses for what is in it does not take the others with it."""
     store = await place.open()
     asked = (start(store, name) for name in ("good", "b\0d", "b\ud800d", "fine"))
-    told = await asyncio.gather(*asked, return_exceptions=True)
-    assert [type(one).__name__ for one in told] == ["Lease", "DatabaseError", "DatabaseError", "Lease"]
-    assert "NUL" in str(told[1])
+    published = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(one).__name__ for one in published] == ["Lease", "DatabaseError", "DatabaseError", "Lease"]
+    assert "NUL" in str(published[1])
     assert [found.run_id for found in (await store.runs(RunQuery())).rows] == ["fine", "good"]
 
 
@@ -209,8 +209,8 @@ async def test_a_caller_that_is_cancelled_leaves_the_others_alone(place: Any) ->
     starting = [asyncio.ensure_future(start(store, f"r{number}")) for number in range(20)]
     await asyncio.sleep(0)
     starting[7].cancel()
-    told = await asyncio.gather(*starting, return_exceptions=True)
-    assert isinstance(told[7], asyncio.CancelledError)
+    published = await asyncio.gather(*starting, return_exceptions=True)
+    assert isinstance(published[7], asyncio.CancelledError)
     found = {one.run_id for one in (await store.runs(RunQuery())).rows}
     assert found >= {f"r{number}" for number in range(20) if number != 7}
     assert await disagreements(store) == []

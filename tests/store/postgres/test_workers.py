@@ -14,7 +14,7 @@ from harborage.store.errors import LeaseLostError, WorkerKnownError
 from harborage.store.postgres import PostgresStore
 from harborage.testing.clock import FakeClock
 from harborage.testing.conformance.store_bench import ME, claim, row, start, step
-from tests.kit.kills import Told, assert_agrees, busy, hear
+from tests.kit.kills import Acknowledged, assert_agrees, busy, read_lines
 
 PATIENCE_S = 40.0
 
@@ -32,7 +32,7 @@ async def test_the_runs_of_a_killed_process_are_free(place: Any) -> None:
     store = await place.open()
     await store.join("mine")
     async with busy(place.url, "killed", 1) as process:
-        await hear(process, Told(), 40)
+        await read_lines(process, Acknowledged(), 40)
         process.kill()
         assert await freed(store, "mine") > 0
         assert await store.claim("mine", limit=1) != []
@@ -40,24 +40,24 @@ async def test_the_runs_of_a_killed_process_are_free(place: Any) -> None:
 
 async def test_a_frozen_process_loses_its_runs_and_cannot_write(place: Any) -> None:
     """It keeps its lock, but its beat stands still; what it commits when it thaws is refused."""
-    told = Told()
+    acknowledged = Acknowledged()
     store = place.keep(await PostgresStore.open(place.url, lease=timedelta(seconds=1)))
     await store.join("mine")
     async with busy(place.url, "frozen", 1) as process:
-        await hear(process, told, 40)
+        await read_lines(process, acknowledged, 40)
         process.send_signal(signal.SIGSTOP)
         assert await freed(store, "mine") > 0
         (claimed,) = await store.claim("mine", limit=1)
         position = claimed.row.position
         process.send_signal(signal.SIGCONT)
-        await hear(process, told, 40)
+        await read_lines(process, acknowledged, 40)
         for at in range(position, position + 5):
             await store.commit(step(claimed.row.lease, at, b"mine"))
         assert (await store.entries(claimed.row.run_id))[position:] == [b"mine"] * 5
         process.kill()
     is_over = "select not exists (select from pg_stat_activity where application_name = $1 and state = 'active')"
     await place.has_come(is_over, place.schema)
-    await assert_agrees(store, told)
+    await assert_agrees(store, acknowledged)
 
 
 async def test_a_lost_connection_is_no_death(place: Any) -> None:
@@ -149,18 +149,18 @@ async def test_the_death_of_a_worker_is_notified(place: Any) -> None:
     mine, theirs = await place.open(clock), await place.open(clock)
     await mine.join("mine")
     await theirs.join("theirs")
-    told = asyncio.Event()
-    mine.on_change(told.set)
+    notified = asyncio.Event()
+    mine.on_change(notified.set)
     async with asyncio.timeout(PATIENCE_S):
-        await told.wait()  # it listens now
-    told.clear()
+        await notified.wait()  # it listens now
+    notified.clear()
     for _ in range(5):
         assert await mine.beat("mine") == 0
         clock.advance(14)
-    assert not told.is_set()
+    assert not notified.is_set()
     assert await mine.beat("mine") == 0
     assert await place.admin.fetchval("select array_agg(name) from harborage_workers") == ["mine"]
-    assert told.is_set()
+    assert notified.is_set()
 
 
 async def test_a_damaged_journal_blocks_its_run_alone(place: Any) -> None:

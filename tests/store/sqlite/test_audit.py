@@ -83,7 +83,9 @@ async def test_the_progress_of_each_part_is_reported(kept: Path, monkeypatch: py
     monkeypatch.setattr("harborage.store.sql.audit.SIZES", dict.fromkeys(Part, 2))
     heard: list[tuple[str, float]] = []
     store = await SQLiteStore.open(kept)
-    assert [one async for one in check_everything(store, JUDGES, on_progress=lambda *told: heard.append(told))] == []
+    assert [
+        one async for one in check_everything(store, JUDGES, on_progress=lambda *published: heard.append(published))
+    ] == []
     await store.aclose()
     assert list(dict.fromkeys(part for part, _ in heard)) == list(Part)
     of_runs = [share for part, share in heard if part is Part.RUNS]

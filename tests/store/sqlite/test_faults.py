@@ -215,20 +215,20 @@ async def test_a_file_that_may_not_be_written_is_refused(open_folder: Path, star
     path = open_folder / "harborage.db"
     await (await Database.open(path)).aclose()
     path.chmod(0o444)
-    told = await say(await start_program(OPEN_AS_NOBODY, path))
-    assert told.startswith(f"DatabaseReadOnlyError {path}: ")
-    assert "give this process the right to write" in told
+    published = await say(await start_program(OPEN_AS_NOBODY, path))
+    assert published.startswith(f"DatabaseReadOnlyError {path}: ")
+    assert "give this process the right to write" in published
 
 
 async def test_a_folder_that_may_not_be_written_is_refused(open_folder: Path, start_program: StartProgram) -> None:
     """Neither a new file nor a new folder can be made where this process has no right to."""
     (open_folder / "closed").mkdir(mode=0o755)
     (open_folder / "closed").chmod(0o555)
-    told = await say(await start_program(OPEN_AS_NOBODY, open_folder / "closed" / "new.db"))
-    assert told.startswith("DatabaseUnreachableError")
-    told = await say(await start_program(OPEN_AS_NOBODY, open_folder / "closed" / "new" / "new.db"))
-    assert told.startswith("DatabaseReadOnlyError")
-    assert "folder cannot be made" in told
+    published = await say(await start_program(OPEN_AS_NOBODY, open_folder / "closed" / "new.db"))
+    assert published.startswith("DatabaseUnreachableError")
+    published = await say(await start_program(OPEN_AS_NOBODY, open_folder / "closed" / "new" / "new.db"))
+    assert published.startswith("DatabaseReadOnlyError")
+    assert "folder cannot be made" in published
 
 
 async def test_missing_folders_are_made(tmp_path: Path) -> None:
@@ -357,9 +357,9 @@ def test_only_sqlites_own_errors_are_translated() -> None:
     """An error of the work itself comes out as it is; an I/O error for want of space is a full disk."""
     mine = ValueError("mine")
     assert failure(mine, "x.db") is mine
-    told = failure(apsw.IOError("disk I/O error"), "x.db", system_errno=28)
-    assert isinstance(told, DatabaseFullError)
-    assert isinstance(told.__cause__, apsw.IOError)
+    published = failure(apsw.IOError("disk I/O error"), "x.db", system_errno=28)
+    assert isinstance(published, DatabaseFullError)
+    assert isinstance(published.__cause__, apsw.IOError)
     assert isinstance(failure(apsw.IOError("disk I/O error"), "x.db", system_errno=5), DatabaseUnreachableError)
     assert type(failure(apsw.SQLError("no such table"), "x.db", run_id="r")) is DatabaseError
     assert os.strerror(28)

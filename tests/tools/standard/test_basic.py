@@ -153,8 +153,12 @@ async def test_the_time_is_in_utc_by_default(invoke: Any) -> None:
 
 async def test_another_time_zone_may_be_another_day(invoke: Any) -> None:
     """The weekday is the one there."""
-    told = await invoke(clock(), timezone="Asia/Kolkata")
-    assert (told["time"], told["weekday"], told["utc_offset"]) == ("2026-03-05T04:36:07+05:30", "Thursday", "+05:30")
+    published = await invoke(clock(), timezone="Asia/Kolkata")
+    assert (published["time"], published["weekday"], published["utc_offset"]) == (
+        "2026-03-05T04:36:07+05:30",
+        "Thursday",
+        "+05:30",
+    )
 
 
 @each_row("name", ["", "Mars/Olympus", "../../etc/passwd", "/etc/localtime", "America", "x" * 500, "a\0b"])

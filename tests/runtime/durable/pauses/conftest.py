@@ -66,7 +66,7 @@ def bus() -> MemoryEventBus:
 
 
 @pytest.fixture
-def told(bus: MemoryEventBus) -> EventRecorder:
+def recorder(bus: MemoryEventBus) -> EventRecorder:
     """What the bus told."""
     return EventRecorder(bus)
 
@@ -78,13 +78,13 @@ def store(clock: FakeClock) -> FaultyStore:
 
 
 @pytest.fixture
-def coordinator(bus: MemoryEventBus, told: EventRecorder, clock: FakeClock) -> Coordinator:
+def coordinator(bus: MemoryEventBus, recorder: EventRecorder, clock: FakeClock) -> Coordinator:
     """A coordinator that was given no store."""
     return Coordinator(bus=bus, clock=clock)
 
 
 @pytest.fixture
-def durable(store: FaultyStore, bus: MemoryEventBus, told: EventRecorder, clock: FakeClock) -> Any:
+def durable(store: FaultyStore, bus: MemoryEventBus, recorder: EventRecorder, clock: FakeClock) -> Any:
     """Makes another coordinator over the same store, as a process does when it starts."""
 
     def start(**options: Any) -> Coordinator:

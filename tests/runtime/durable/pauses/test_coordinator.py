@@ -49,7 +49,7 @@ def test_the_coordinator_is_the_port() -> None:
 
 
 async def test_a_request_opens_a_pause_and_publishes_it(
-    coordinator: Coordinator, told: EventRecorder, asking: Asking, owner: Quadruple, clock: FakeClock
+    coordinator: Coordinator, recorder: EventRecorder, asking: Asking, owner: Quadruple, clock: FakeClock
 ) -> None:
     """The pause is open under a fresh token, and one event says so for the owner and its run."""
     pause = await coordinator.request(asking(payload={"ask": "city?"}))
@@ -57,8 +57,8 @@ async def test_a_request_opens_a_pause_and_publishes_it(
     assert (pause.paused_at, pause.resumed_at, pause.decision) == (clock.now(), None, None)
     assert len(pause.token) == 26
     assert await coordinator.status(pause.token) == pause
-    assert told.payloads(PauseRequestedPayload) == [PauseRequestedPayload(token=pause.token, reason="await_input")]
-    assert told.events[0].identity == owner
+    assert recorder.payloads(PauseRequestedPayload) == [PauseRequestedPayload(token=pause.token, reason="await_input")]
+    assert recorder.events[0].identity == owner
 
 
 @pytest.mark.parametrize("part", ["tenant_id", "user_id", "session_id"])
@@ -96,14 +96,14 @@ async def test_a_deadline_needs_a_time_zone(coordinator: Coordinator, asking: As
 
 
 async def test_a_live_object_in_the_payload_is_refused_without_a_store_too(
-    coordinator: Coordinator, asking: Asking, told: EventRecorder, owner: Quadruple
+    coordinator: Coordinator, asking: Asking, recorder: EventRecorder, owner: Quadruple
 ) -> None:
     """The path names it, nothing is recorded or told, and the next clean request works."""
     with pytest.raises(UnserializableError) as caught:
         await coordinator.request(asking(payload={"socket": object()}))
     assert caught.value.field == "PauseRecord.payload.socket"
     assert (await coordinator.list(who=owner)).total == 0
-    assert told.types == []
+    assert recorder.types == []
     assert (await coordinator.request(asking(payload={"socket": "closed"}))).is_paused
 
 
@@ -140,11 +140,13 @@ async def test_the_run_comes_from_the_context(coordinator: Coordinator, asking: 
     assert (await coordinator.request(asking(identity=owner.identity))).identity.run_id == ""
 
 
-async def test_the_same_key_gives_the_same_pause(coordinator: Coordinator, asking: Asking, told: EventRecorder) -> None:
+async def test_the_same_key_gives_the_same_pause(
+    coordinator: Coordinator, asking: Asking, recorder: EventRecorder
+) -> None:
     """Asking again under a key is no second question; a settled pause comes back as settled."""
     first, second = await asyncio.gather(*(coordinator.request(asking(key="run/7")) for _ in range(2)))
     assert first == second
-    assert told.types == ["pause.requested"]
+    assert recorder.types == ["pause.requested"]
     settled = await coordinator.resume(first.token, PauseDecision.RESUME, {"a": 1}, who=first.identity)
     assert await coordinator.request(asking(key="run/7")) == settled
 
@@ -157,7 +159,7 @@ async def test_a_key_is_the_owners_own(coordinator: Coordinator, asking: Asking)
 
 
 async def test_resuming_settles_once_and_publishes(
-    coordinator: Coordinator, told: EventRecorder, asking: Asking, owner: Quadruple, clock: FakeClock
+    coordinator: Coordinator, recorder: EventRecorder, asking: Asking, owner: Quadruple, clock: FakeClock
 ) -> None:
     """The answer is merged over the question, and one event names token, reason and decision."""
     pause = await coordinator.request(asking(payload={"ask": "city?", "tries": 1}))
@@ -166,10 +168,10 @@ async def test_resuming_settles_once_and_publishes(
     assert (settled.state, settled.decision) == (PauseState.RESUMED, PauseDecision.RESUME)
     assert (settled.paused_at, settled.resumed_at) == (pause.paused_at, clock.now())
     assert settled.payload == {"ask": "city?", "tries": 2}
-    assert told.payloads(PauseResumedPayload) == [
+    assert recorder.payloads(PauseResumedPayload) == [
         PauseResumedPayload(token=pause.token, reason="await_input", decision="resume")
     ]
-    assert told.events[-1].identity == owner
+    assert recorder.events[-1].identity == owner
 
 
 async def test_a_settled_pause_stays_readable(coordinator: Coordinator, asking: Asking, owner: Quadruple) -> None:
@@ -200,9 +202,9 @@ async def test_the_second_answer_learns_how_the_pause_was_settled(
     await coordinator.resume(pause.token, PauseDecision.REJECT, who=COLLEAGUE, scopes=ADMIN)
     with pytest.raises(AlreadyResumedError) as caught:
         await coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)
-    told = caught.value
-    assert (told.decision, told.at, told.by) == ("reject", clock.now(), "bob")
-    assert f"settled before (reject by bob at {clock.now():%Y-%m-%d %H:%M:%S} UTC)" in str(told)
+    published = caught.value
+    assert (published.decision, published.at, published.by) == ("reject", clock.now(), "bob")
+    assert f"settled before (reject by bob at {clock.now():%Y-%m-%d %H:%M:%S} UTC)" in str(published)
     with pytest.raises(AlreadyResumedError) as caught:
         await coordinator.resume(pause.token, PauseDecision.RESUME, who=INTRUDER)
     assert (caught.value.decision, caught.value.at, caught.value.by) == ("", None, "")
@@ -210,7 +212,7 @@ async def test_the_second_answer_learns_how_the_pause_was_settled(
 
 
 async def test_a_pause_without_a_waiter_is_withdrawn(
-    coordinator: Coordinator, asking: Asking, owner: Quadruple, told: EventRecorder
+    coordinator: Coordinator, asking: Asking, owner: Quadruple, recorder: EventRecorder
 ) -> None:
     """It reads as rejected because its run ended, by nobody; what was settled before stays as it was."""
     pause = await coordinator.request(asking(payload={"ask": "city?"}, trajectory=with_handle()))
@@ -220,7 +222,7 @@ async def test_a_pause_without_a_waiter_is_withdrawn(
     found = await coordinator.status(pause.token)
     assert (found.decision, found.settled_by) == (PauseDecision.REJECT, "")
     assert found.payload == {"ask": "city?", "rejected": True, "reason": "run ended"}
-    assert told.types == ["pause.requested", "pause.resumed"]
+    assert recorder.types == ["pause.requested", "pause.resumed"]
     assert not await coordinator.withdraw(pause.token, who=owner)
     with pytest.raises(PauseNotFoundError):
         await coordinator.withdraw("no-such-token", who=owner)
@@ -231,7 +233,7 @@ async def test_a_pause_without_a_waiter_is_withdrawn(
 
 
 async def test_of_many_concurrent_resumes_exactly_one_wins(
-    coordinator: Coordinator, asking: Asking, owner: Quadruple, told: EventRecorder
+    coordinator: Coordinator, asking: Asking, owner: Quadruple, recorder: EventRecorder
 ) -> None:
     """Everybody else is told that it was settled before, and one event is published."""
     pause = await coordinator.request(asking())
@@ -240,7 +242,7 @@ async def test_of_many_concurrent_resumes_exactly_one_wins(
     won = [result for result in results if isinstance(result, Pause)]
     assert len(won) == 1
     assert sum(isinstance(result, AlreadyResumedError) for result in results) == 99
-    assert told.types.count("pause.resumed") == 1
+    assert recorder.types.count("pause.resumed") == 1
     assert await coordinator.status(pause.token) == won[0]
 
 

@@ -38,14 +38,14 @@ def with_handle() -> Trajectory:
 
 @pytest.mark.parametrize("default", [*PauseDecision])
 async def test_a_pause_past_its_deadline_takes_its_default(
-    coordinator: Coordinator, asking: Asking, clock: FakeClock, told: EventRecorder, default: PauseDecision
+    coordinator: Coordinator, asking: Asking, clock: FakeClock, recorder: EventRecorder, default: PauseDecision
 ) -> None:
     """The decision is recorded and told like any other, and needs no identity."""
     pause = await coordinator.request(asking(deadline=clock.now() + IN_AN_HOUR, default=default))
     clock.advance(3600)
     settled = await coordinator.expire(pause.token)
     assert (settled.state, settled.decision, settled.resumed_at) == (PauseState.RESUMED, default, clock.now())
-    assert told.payloads(PauseResumedPayload)[0].decision == default
+    assert recorder.payloads(PauseResumedPayload)[0].decision == default
 
 
 async def test_the_default_is_a_timeout(coordinator: Coordinator, asking: Asking, clock: FakeClock) -> None:
@@ -104,7 +104,7 @@ async def test_a_stranger_does_not_trigger_the_deadline(
 
 
 async def test_an_answer_and_the_deadline_have_one_winner(
-    coordinator: Coordinator, asking: Asking, clock: FakeClock, owner: Quadruple, told: EventRecorder
+    coordinator: Coordinator, asking: Asking, clock: FakeClock, owner: Quadruple, recorder: EventRecorder
 ) -> None:
     """Settled together or one after the other, there is one outcome."""
     pause = await coordinator.request(asking(deadline=clock.now()))
@@ -112,7 +112,7 @@ async def test_an_answer_and_the_deadline_have_one_winner(
     expired, late = await asyncio.gather(coordinator.expire(pause.token), answer, return_exceptions=True)
     assert isinstance(expired, Pause)
     assert isinstance(late, AlreadyResumedError)
-    assert told.types.count("pause.resumed") == 1
+    assert recorder.types.count("pause.resumed") == 1
 
 
 async def test_everything_that_is_due_is_settled_at_once(
@@ -146,12 +146,12 @@ async def test_a_late_waiter_is_woken_at_once(coordinator: Coordinator, asking: 
 
 
 async def test_the_event_is_published_before_any_waiter_is_woken(
-    coordinator: Coordinator, asking: Asking, owner: Quadruple, told: EventRecorder
+    coordinator: Coordinator, asking: Asking, owner: Quadruple, recorder: EventRecorder
 ) -> None:
     """What a woken run publishes comes after the reason it was woken."""
     seen: list[list[str]] = []
     pause = await coordinator.request(asking())
-    coordinator.on_resolved(pause.token, lambda _: seen.append(told.types))
+    coordinator.on_resolved(pause.token, lambda _: seen.append(recorder.types))
     await coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)
     assert seen == [["pause.requested", "pause.resumed"]]
 

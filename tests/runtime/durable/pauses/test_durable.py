@@ -272,19 +272,19 @@ async def test_two_processes_keep_one_list(durable: Starting, asking: Asking, ow
 
 
 async def test_a_key_finds_its_pause_after_a_restart(
-    durable: Starting, asking: Asking, told: EventRecorder, owner: Quadruple
+    durable: Starting, asking: Asking, recorder: EventRecorder, owner: Quadruple
 ) -> None:
     """A run that is carried on does not ask a second time, and finds the answer that was given meanwhile."""
     pause = await durable().request(asking(key="r1/7", trajectory=Trajectory(query="q")))
     second = durable()
     assert await second.request(asking(key="r1/7")) == pause
-    assert told.types == ["pause.requested"]
+    assert recorder.types == ["pause.requested"]
     assert (await second.request(asking(key="r1/8"))).token != pause.token
     await second.resume(pause.token, PauseDecision.RESUME, who=owner)
     assert (await second.request(asking(key="r1/7"))).state is PauseState.RESUMED
     found = await durable().request(asking(key="r1/7"))
     assert (found.token, found.state) == (pause.token, PauseState.RESUMED)
-    assert told.types == ["pause.requested", "pause.requested", "pause.resumed"]
+    assert recorder.types == ["pause.requested", "pause.requested", "pause.resumed"]
 
 
 async def test_a_waiter_gets_an_existing_answer_at_once(durable: Starting, asking: Asking, owner: Quadruple) -> None:

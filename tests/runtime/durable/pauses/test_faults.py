@@ -29,7 +29,7 @@ IN_AN_HOUR = timedelta(hours=1)
 
 @pytest.mark.parametrize("key", ["", "k"])
 async def test_a_request_that_cannot_be_kept_is_no_pause(
-    durable: Starting, asking: Asking, store: Any, owner: Quadruple, told: EventRecorder, key: str
+    durable: Starting, asking: Asking, store: Any, owner: Quadruple, recorder: EventRecorder, key: str
 ) -> None:
     """Nothing of it can be found, and nobody was told; asked again it opens."""
     coordinator = durable()
@@ -37,7 +37,7 @@ async def test_a_request_that_cannot_be_kept_is_no_pause(
     with pytest.raises(DatabaseError):
         await coordinator.request(asking(key=key))
     store.is_refusing = False
-    assert told.types == []
+    assert recorder.types == []
     assert await store.rows() == []
     assert (await coordinator.request(asking(key=key))).is_paused
 
@@ -54,7 +54,7 @@ async def test_a_request_that_is_cancelled_is_taken_back(durable: Starting, aski
 
 
 async def test_an_answer_that_cannot_be_kept_leaves_the_pause_open(
-    durable: Starting, asking: Asking, store: Any, owner: Quadruple, told: EventRecorder
+    durable: Starting, asking: Asking, store: Any, owner: Quadruple, recorder: EventRecorder
 ) -> None:
     """The store refused, so nobody decided; the next answer is taken."""
     coordinator = durable()
@@ -62,7 +62,7 @@ async def test_an_answer_that_cannot_be_kept_leaves_the_pause_open(
     store.is_refusing = True
     with pytest.raises(DatabaseError):
         await coordinator.resume(pause.token, PauseDecision.APPROVE, who=owner)
-    assert told.types == ["pause.requested"]
+    assert recorder.types == ["pause.requested"]
     store.is_refusing = False
     assert (await coordinator.resume(pause.token, PauseDecision.REJECT, who=owner)).decision is PauseDecision.REJECT
 
@@ -82,7 +82,13 @@ async def test_a_pause_settled_elsewhere_is_not_settled_here(
 
 @pytest.mark.parametrize("verb", ["resume", "expire", "withdraw"])
 async def test_an_answer_in_between_is_respected(
-    durable: Starting, asking: Asking, store: Any, owner: Quadruple, clock: FakeClock, told: EventRecorder, verb: str
+    durable: Starting,
+    asking: Asking,
+    store: Any,
+    owner: Quadruple,
+    clock: FakeClock,
+    recorder: EventRecorder,
+    verb: str,
 ) -> None:
     """Read as open, settled by another, then settled here: the other one's decision holds in every verb."""
     coordinator, seen = durable(), list[Any]()
@@ -110,7 +116,7 @@ async def test_an_answer_in_between_is_respected(
         assert await task is False
     assert (await coordinator.status(pause.token)).decision is PauseDecision.APPROVE
     assert [settled.decision for settled in seen] == [PauseDecision.APPROVE]
-    assert told.types.count("pause.resumed") == 1
+    assert recorder.types.count("pause.resumed") == 1
 
 
 async def test_a_pause_that_is_gone_is_not_found(

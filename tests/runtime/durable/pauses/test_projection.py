@@ -33,16 +33,16 @@ def a_pause(payload: dict[str, Any] | None) -> Pause:
     )
 
 
-async def test_a_small_payload_stays_inline(bus: MemoryEventBus, told: EventRecorder) -> None:
+async def test_a_small_payload_stays_inline(bus: MemoryEventBus, recorder: EventRecorder) -> None:
     """One byte below the threshold nothing is stored and nothing is told."""
     artifacts = MemoryArtifactStore()
     shown = await project_payload(a_pause(PAYLOAD), artifacts, SIZE + 1, bus=bus)
     assert (shown.payload, shown.payload_ref) == (PAYLOAD, None)
     assert await artifacts.list(ArtifactScope.of(OWNER)) == []
-    assert told.types == []
+    assert recorder.types == []
 
 
-async def test_a_heavy_payload_travels_by_reference(bus: MemoryEventBus, told: EventRecorder) -> None:
+async def test_a_heavy_payload_travels_by_reference(bus: MemoryEventBus, recorder: EventRecorder) -> None:
     """From the threshold on it is an artifact of the owner's session, and an event says so without the run."""
     artifacts = MemoryArtifactStore()
     shown = await project_payload(a_pause(PAYLOAD), artifacts, SIZE, bus=bus)
@@ -55,10 +55,10 @@ async def test_a_heavy_payload_travels_by_reference(bus: MemoryEventBus, told: E
         ArtifactScope.of(OWNER),
     )
     assert json.loads(await artifacts.get(ref.scope, ref.id) or b"") == PAYLOAD
-    assert told.payloads(PausePayloadArtifactRoutedPayload) == [
+    assert recorder.payloads(PausePayloadArtifactRoutedPayload) == [
         PausePayloadArtifactRoutedPayload(token="T", artifact_id=ref.id, payload_bytes=SIZE, threshold_bytes=SIZE)
     ]
-    assert told.events[0].identity == replace(OWNER, run_id="")
+    assert recorder.events[0].identity == replace(OWNER, run_id="")
 
 
 async def test_showing_it_twice_stores_it_once() -> None:

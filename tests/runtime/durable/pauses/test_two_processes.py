@@ -63,7 +63,7 @@ async def test_of_all_processes_one_settles(asking: Asking, owner: Quadruple, se
     """Answers and the deadline come in three processes at once: one decision stands, all read it, one tells of it."""
     clock = FakeClock()
     store, bus = WanderingStore(seed, clock), MemoryEventBus()
-    told = EventRecorder(bus)
+    recorder = EventRecorder(bus)
     coordinators = [Coordinator(store=store, clock=clock, bus=bus) for _ in range(3)]
     pause = await coordinators[0].request(asking(deadline=clock.now() + timedelta(seconds=1)))
     seen: list[Pause] = []
@@ -92,7 +92,7 @@ async def test_of_all_processes_one_settles(asking: Asking, owner: Quadruple, se
     assert [result.payload for result in won] == ([outcomes[0].payload] if won else [])
     assert outcomes[0].decision is (PauseDecision.APPROVE if won else PauseDecision.TIMEOUT)
     assert [settled.decision for settled in seen] == [outcomes[0].decision] * 3
-    assert told.types == ["pause.requested", "pause.resumed"]
+    assert recorder.types == ["pause.requested", "pause.resumed"]
 
 
 @seeds
@@ -144,7 +144,7 @@ async def test_another_process_settles_what_is_due(durable: Starting, asking: As
 
 
 async def test_a_start_settles_what_fell_due_meanwhile(
-    durable: Starting, asking: Asking, clock: FakeClock, told: EventRecorder
+    durable: Starting, asking: Asking, clock: FakeClock, recorder: EventRecorder
 ) -> None:
     """All deadlines that passed while nothing was alive, in every tenant; the rest waits on."""
     first = durable()
@@ -154,11 +154,11 @@ async def test_a_start_settles_what_fell_due_meanwhile(
     ]
     later = await first.request(asking(deadline=clock.now() + timedelta(days=2)))
     clock.advance(3600)
-    told.clear()
+    recorder.clear()
     second = durable()
     settled = await second.expire_due()
     assert {pause.token for pause in settled} == {pause.token for pause in due}
-    assert told.types == ["pause.resumed"] * 9
+    assert recorder.types == ["pause.resumed"] * 9
     assert await second.expire_due() == ()
     assert (await second.status(later.token)).is_paused
 

@@ -38,13 +38,13 @@ def bus() -> MemoryEventBus:
 
 
 @pytest.fixture
-def told(bus: MemoryEventBus) -> EventRecorder:
+def recorder(bus: MemoryEventBus) -> EventRecorder:
     """What the bus told."""
     return EventRecorder(bus)
 
 
 @pytest.fixture
-def coordinator(bus: MemoryEventBus, told: EventRecorder, clock: FakeClock) -> Coordinator:
+def coordinator(bus: MemoryEventBus, recorder: EventRecorder, clock: FakeClock) -> Coordinator:
     """The keeper of the gates' pauses."""
     return Coordinator(bus=bus, clock=clock)
 

@@ -52,7 +52,7 @@ Refusing = Callable[[str], MemoryEventBus]
 async def test_a_rejected_call_does_not_run(
     gate: ApprovalGate,
     calling: Calling,
-    told: EventRecorder,
+    recorder: EventRecorder,
     owner: Quadruple,
     coordinator: Coordinator,
     waiting: Waiting,
@@ -63,8 +63,10 @@ async def test_a_rejected_call_does_not_run(
         with pytest.raises(ToolRejectedError) as caught:
             await task
     assert (caught.value.tool, caught.value.reason, caught.value.identity) == ("pay", "too much", owner)
-    assert told.types == ["pause.requested", "tool.approval_requested", "pause.resumed", "tool.rejected"]
-    assert told.payloads(ToolRejectedPayload) == [ToolRejectedPayload(tool="pay", pause_token=token, reason="too much")]
+    assert recorder.types == ["pause.requested", "tool.approval_requested", "pause.resumed", "tool.rejected"]
+    assert recorder.payloads(ToolRejectedPayload) == [
+        ToolRejectedPayload(tool="pay", pause_token=token, reason="too much")
+    ]
     payload = (await coordinator.status(token)).payload or {}
     assert (payload["rejected"], payload["reason"]) == (True, "too much")
 
@@ -146,7 +148,7 @@ async def test_an_answer_counts_once(gate: ApprovalGate, calling: Calling, owner
 
 
 async def test_of_many_answers_one_counts(
-    gate: ApprovalGate, calling: Calling, owner: Quadruple, told: EventRecorder, waiting: Waiting
+    gate: ApprovalGate, calling: Calling, owner: Quadruple, recorder: EventRecorder, waiting: Waiting
 ) -> None:
     """Concurrent approvers of one call: one wins, the others find nothing."""
     async with waiting(gate, calling()) as (task, token):
@@ -155,7 +157,7 @@ async def test_of_many_answers_one_counts(
         await task
     assert sum(isinstance(result, Pause) for result in results) == 1
     assert sum(isinstance(result, ApprovalNotFoundError) for result in results) == 19
-    assert told.types.count("tool.approved") == 1
+    assert recorder.types.count("tool.approved") == 1
 
 
 async def test_a_batch_is_answered_in_part(
@@ -232,13 +234,13 @@ async def test_an_edit_that_failed_does_not_stick(
 
 
 async def test_a_reason_is_redacted(
-    gate: ApprovalGate, calling: Calling, owner: Quadruple, told: EventRecorder, waiting: Waiting
+    gate: ApprovalGate, calling: Calling, owner: Quadruple, recorder: EventRecorder, waiting: Waiting
 ) -> None:
     """What people type may hold a secret."""
     async with waiting(gate, calling()) as (task, token):
         await gate.resolve_approval(token, APPROVE, "use Bearer abc.def", who=owner, scopes=ADMIN)
         await task
-    assert told.payloads(ToolApprovedPayload)[0].approver_reason == "use Bearer ***"
+    assert recorder.payloads(ToolApprovedPayload)[0].approver_reason == "use Bearer ***"
 
 
 async def test_a_pause_settled_past_the_gate_refuses_the_call(

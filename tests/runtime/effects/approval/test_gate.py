@@ -84,17 +84,17 @@ def test_a_gate_needs_a_default_it_knows(gating: Gating) -> None:
 
 
 async def test_a_call_that_needs_no_approval_passes(
-    gating: Gating, calling: Calling, told: EventRecorder, coordinator: Coordinator, owner: Quadruple
+    gating: Gating, calling: Calling, recorder: EventRecorder, coordinator: Coordinator, owner: Quadruple
 ) -> None:
     """Its very bytes come back; no pause, no event."""
     call = calling(args=b'{ "amount" : 7 }')
     assert await gating(AlwaysApprove()).run_guarded(call) is call.args
-    assert told.types == []
+    assert recorder.types == []
     assert (await coordinator.list(who=owner)).total == 0
 
 
 async def test_an_approved_call_gets_its_very_bytes(
-    gate: ApprovalGate, calling: Calling, told: EventRecorder, owner: Quadruple, waiting: Waiting
+    gate: ApprovalGate, calling: Calling, recorder: EventRecorder, owner: Quadruple, waiting: Waiting
 ) -> None:
     """Pause, question, answer and approval carry one token, in order, for the call's own run."""
     call = calling(args=b'{ "amount" : 7 }', tags=("payment",))
@@ -102,8 +102,8 @@ async def test_an_approved_call_gets_its_very_bytes(
         settled = await gate.resolve_approval(token, APPROVE, "fine", who=owner, scopes=ADMIN)
         assert await task is call.args
     assert (settled.decision, settled.state) == (PauseDecision.APPROVE, PauseState.RESUMED)
-    assert told.types == ["pause.requested", "tool.approval_requested", "pause.resumed", "tool.approved"]
-    assert told.payloads(ToolApprovalRequestedPayload) == [
+    assert recorder.types == ["pause.requested", "tool.approval_requested", "pause.resumed", "tool.approved"]
+    assert recorder.payloads(ToolApprovalRequestedPayload) == [
         ToolApprovalRequestedPayload(
             tool="pay",
             pause_token=token,
@@ -112,10 +112,10 @@ async def test_an_approved_call_gets_its_very_bytes(
             args_summary={"args": {"amount": 7}, "tool": "pay"},
         )
     ]
-    assert told.payloads(ToolApprovedPayload) == [
+    assert recorder.payloads(ToolApprovedPayload) == [
         ToolApprovedPayload(tool="pay", pause_token=token, approver_reason="fine")
     ]
-    assert {event.identity for event in told.events} == {owner}
+    assert {event.identity for event in recorder.events} == {owner}
 
 
 async def test_the_pause_says_what_is_asked(
@@ -137,47 +137,47 @@ async def test_the_pause_says_what_is_asked(
 
 
 async def test_secrets_are_hidden_from_approvers_and_reach_the_tool(
-    gate: ApprovalGate, calling: Calling, told: EventRecorder, owner: Quadruple, waiting: Waiting
+    gate: ApprovalGate, calling: Calling, recorder: EventRecorder, owner: Quadruple, waiting: Waiting
 ) -> None:
     """What is shown is redacted, what runs is not."""
     call = calling(args=b'{"password": "swordfish"}')
     async with waiting(gate, call) as (task, token):
         await gate.resolve_approval(token, APPROVE, who=owner, scopes=ADMIN)
         assert await task == b'{"password": "swordfish"}'
-    summary = told.payloads(ToolApprovalRequestedPayload)[0].args_summary
+    summary = recorder.payloads(ToolApprovalRequestedPayload)[0].args_summary
     assert summary == {"args": {"password": "***"}, "tool": "pay"}
 
 
 async def test_the_reason_of_a_policy_is_redacted_where_it_is_kept_and_shown(
-    gating: Gating, calling: Calling, coordinator: Coordinator, told: EventRecorder, waiting: Waiting
+    gating: Gating, calling: Calling, coordinator: Coordinator, recorder: EventRecorder, waiting: Waiting
 ) -> None:
     """A policy may quote what it judges."""
     gate = gating(policy=lambda request: (True, "it sends Bearer abc.def"))
     async with waiting(gate, calling()) as (_, token):
         pause = await coordinator.status(token)
     assert (pause.payload or {})["reason"] == "it sends Bearer ***"
-    assert told.payloads(ToolApprovalRequestedPayload)[0].reason == "it sends Bearer ***"
+    assert recorder.payloads(ToolApprovalRequestedPayload)[0].reason == "it sends Bearer ***"
 
 
 async def test_arguments_that_are_no_json_show_only_their_length(
-    gate: ApprovalGate, calling: Calling, told: EventRecorder, waiting: Waiting
+    gate: ApprovalGate, calling: Calling, recorder: EventRecorder, waiting: Waiting
 ) -> None:
     """Nothing of an unreadable body is shown."""
     async with waiting(gate, calling(args=b"\xff\xfe\xfd")):
         pass
-    summary = told.payloads(ToolApprovalRequestedPayload)[0].args_summary
+    summary = recorder.payloads(ToolApprovalRequestedPayload)[0].args_summary
     assert summary == {"args": {"_nonjson_length": 3}, "tool": "pay"}
 
 
 async def test_arguments_that_cannot_be_redacted_are_shown_to_no_approver(
-    gating: Gating, calling: Calling, coordinator: Coordinator, owner: Quadruple, told: EventRecorder
+    gating: Gating, calling: Calling, coordinator: Coordinator, owner: Quadruple, recorder: EventRecorder
 ) -> None:
     """The call fails before there is a pause."""
     gate = gating(redactor=FailingRedactor())
     with pytest.raises(RedactionFailedError):
         await gate.run_guarded(calling())
     assert (await coordinator.list(who=owner)).total == 0
-    assert told.types == []
+    assert recorder.types == []
 
 
 async def test_a_question_whose_event_is_refused_fails_the_call(
@@ -206,7 +206,7 @@ async def test_a_call_needs_a_tool(gate: ApprovalGate, calling: Calling) -> None
 
 
 async def test_a_policy_may_be_any_callable(
-    gating: Gating, calling: Calling, told: EventRecorder, owner: Quadruple, waiting: Waiting
+    gating: Gating, calling: Calling, recorder: EventRecorder, owner: Quadruple, waiting: Waiting
 ) -> None:
     """At once or awaitably, with a reason or just yes or no; and it sees whose call it is."""
 
@@ -216,11 +216,11 @@ async def test_a_policy_may_be_any_callable(
     gate = gating(asks_about_evil)
     assert await gate.run_guarded(calling()) == b'{"amount": 7}'
     async with waiting(gate, calling(identity=INTRUDER)):
-        assert told.payloads(ToolApprovalRequestedPayload)[0].reason == "policy: approval required"
+        assert recorder.payloads(ToolApprovalRequestedPayload)[0].reason == "policy: approval required"
     gate = gating(lambda call: (len(call.args) > 3, "long"))
     assert await gate.run_guarded(calling(args=b"{}")) == b"{}"
     async with waiting(gate, calling()):
-        assert told.payloads(ToolApprovalRequestedPayload)[1].reason == "long"
+        assert recorder.payloads(ToolApprovalRequestedPayload)[1].reason == "long"
 
 
 @pytest.mark.parametrize("answer", [None, "yes", 7, (True,)])
@@ -230,7 +230,7 @@ async def test_an_answer_that_is_none_fails_the_call(gating: Gating, calling: Ca
         await gating(lambda call: answer).run_guarded(calling())
 
 
-async def test_a_policy_that_fails_fails_the_call(gating: Gating, calling: Calling, told: EventRecorder) -> None:
+async def test_a_policy_that_fails_fails_the_call(gating: Gating, calling: Calling, recorder: EventRecorder) -> None:
     """Its own error is the cause; nobody is asked."""
 
     def broken(call: ApprovalRequest) -> bool:
@@ -239,7 +239,7 @@ async def test_a_policy_that_fails_fails_the_call(gating: Gating, calling: Calli
     with pytest.raises(PolicyFailedError, match="'pay'") as caught:
         await gating(broken).run_guarded(calling())
     assert isinstance(caught.value.__cause__, KeyError)
-    assert told.types == []
+    assert recorder.types == []
 
 
 async def test_a_policy_that_never_answers_fails_the_call_in_time(

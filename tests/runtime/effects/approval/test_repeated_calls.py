@@ -82,7 +82,7 @@ async def test_a_deadline_that_passed_meanwhile_decides_when_the_call_comes_back
 
 
 async def test_an_answer_given_before_is_taken_when_the_call_comes_back(
-    gate: ApprovalGate, calling: Calling, owner: Quadruple, told: EventRecorder, waiting: Waiting
+    gate: ApprovalGate, calling: Calling, owner: Quadruple, recorder: EventRecorder, waiting: Waiting
 ) -> None:
     """The call was cut short after its approval; under its key it need not ask again."""
     call = calling(key="r1/7")
@@ -90,7 +90,7 @@ async def test_an_answer_given_before_is_taken_when_the_call_comes_back(
         await gate.resolve_approval(token, APPROVE, who=owner, scopes=ADMIN)
         task.cancel()
     assert await gate.run_guarded(call) == call.args
-    assert told.types.count("tool.approval_requested") == 1
+    assert recorder.types.count("tool.approval_requested") == 1
 
 
 @pytest.mark.parametrize("change", [{"args": b'{"amount": 8}'}, {"tool": "refund"}])
@@ -185,7 +185,7 @@ async def test_an_answer_given_while_nothing_was_up_is_taken_when_the_call_comes
     )
     assert settled.sealed is None
     clock.advance(20 * 24 * 3600)
-    told = EventRecorder(bus)
+    recorder = EventRecorder(bus)
     last = Coordinator(store=store, clock=clock)
     for _ in range(2):  # whoever crashes behind the gate comes through it again
         task = asyncio.create_task(gating(coordinator=last).run_guarded(call))
@@ -195,7 +195,7 @@ async def test_an_answer_given_while_nothing_was_up_is_taken_when_the_call_comes
         else:
             with pytest.raises(ToolRejectedError, match="because"):
                 await task
-    assert "tool.approval_requested" not in told.types
+    assert "tool.approval_requested" not in recorder.types
     assert (await last.status(token)).sealed is None
 
 

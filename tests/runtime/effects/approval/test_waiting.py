@@ -46,7 +46,12 @@ Waiting = Callable[[ApprovalGate, ApprovalRequest], AbstractAsyncContextManager[
 
 
 async def test_at_its_deadline_a_call_is_refused(
-    gating: Gating, calling: Calling, clock: FakeClock, coordinator: Coordinator, told: EventRecorder, waiting: Waiting
+    gating: Gating,
+    calling: Calling,
+    clock: FakeClock,
+    coordinator: Coordinator,
+    recorder: EventRecorder,
+    waiting: Waiting,
 ) -> None:
     """Not a moment earlier; the pause records the default as its decision."""
     gate = gating(timeout=timedelta(minutes=5))
@@ -57,18 +62,18 @@ async def test_at_its_deadline_a_call_is_refused(
         with pytest.raises(ToolRejectedError, match="no answer before the deadline"):
             await task
     assert (await coordinator.status(token)).decision is PauseDecision.REJECT
-    assert told.types[2:] == ["pause.resumed", "tool.rejected"]
+    assert recorder.types[2:] == ["pause.resumed", "tool.rejected"]
 
 
 async def test_a_gate_may_approve_by_default(
-    gating: Gating, calling: Calling, clock: FakeClock, told: EventRecorder, waiting: Waiting
+    gating: Gating, calling: Calling, clock: FakeClock, recorder: EventRecorder, waiting: Waiting
 ) -> None:
     """Where it is configured, silence is consent, and the event says so."""
     gate = gating(timeout=timedelta(minutes=5), default=APPROVE)
     async with waiting(gate, calling()) as (task, _):
         await clock.run_for(300)
         assert await task == b'{"amount": 7}'
-    assert told.payloads(ToolApprovedPayload)[0].approver_reason == "no answer before the deadline"
+    assert recorder.payloads(ToolApprovedPayload)[0].approver_reason == "no answer before the deadline"
 
 
 async def test_without_a_timeout_a_call_waits_for_an_answer(
