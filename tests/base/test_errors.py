@@ -14,6 +14,7 @@ from harborage.artifacts import ArtifactNotFoundError
 from harborage.drivers import DriverUnknownError
 from harborage.errors import HarborageError, NotFoundError
 from harborage.identity import Quadruple
+from harborage.llm import UnknownDriverError
 from harborage.planner import ToolContextLostError
 from harborage.runtime.approval import ApprovalNotFoundError
 from harborage.runtime.durable.engine import RunEndedError, RunNotFoundError
@@ -35,6 +36,7 @@ MISSING: Mapping[str, tuple[NotFoundError, str]] = {
     "inbox": (InboxNotFoundError(run=Quadruple("t", "u", "s", "x-1")), "inbox"),
     "live handle": (ToolContextLostError("x-1"), "handle"),
     "patch": (PatchNotFoundError("x-1"), "patch"),
+    "model driver": (UnknownDriverError("x-1", ("mock",)), "llm driver"),
     "pause": (PauseNotFoundError("x-1"), "pause"),
     "record": (RecordNotFoundError("x-1"), "state record"),
     "row": (RowNotFoundError("x-1", what="pause"), "pause"),
@@ -90,3 +92,11 @@ def test_all_are_caught_as_one() -> None:
     for error, _ in MISSING.values():
         with pytest.raises(NotFoundError):
             raise error
+
+
+def test_a_driver_that_is_not_known_is_one_error_for_every_seam() -> None:
+    """A caller who opens models, stores and planners by name catches one class, which lists what there is."""
+    error = UnknownDriverError("x-1", ("mock", "openai"))
+    assert isinstance(error, DriverUnknownError)
+    assert (error.name, error.known) == ("x-1", ("mock", "openai"))
+    assert str(error) == "llm: unknown driver x-1 (registered: mock,openai)"

@@ -113,7 +113,7 @@ async def test_artifacts_then_bus_then_settings_then_driver() -> None:
 
 async def test_an_unknown_driver_lists_those_there_are() -> None:
     """Sorted, or `<none>`."""
-    with pytest.raises(UnknownDriverError, match="anthropic, any, cassette, google, local, mock") as caught:
+    with pytest.raises(UnknownDriverError, match="anthropic,any,cassette,google,local,mock") as caught:
         await open_llm(ConfigSnapshot(driver="nobody"), deps())
     assert (caught.value.name, list(caught.value.known)) == ("nobody", sorted(LLM_DRIVERS.names()))
     with pytest.raises(UnknownDriverError, match="<none>"):

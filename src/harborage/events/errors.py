@@ -47,7 +47,7 @@ class InvalidEventError(EventError):
 
 
 class BusClosedError(EventError):
-    """The event bus is closed."""
+    """The event bus is closed; open a new one."""
 
 
 class IdentityScopeRequiredError(EventError):

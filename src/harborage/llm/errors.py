@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
+from harborage.drivers import DriverUnknownError
 from harborage.errors import HarborageError, NotFoundError
 
 if TYPE_CHECKING:
@@ -41,14 +42,11 @@ class LLMConfigError(LLMError):
     """The settings of the LLM edge do not fit together; the text names the setting and its possible values."""
 
 
-class UnknownDriverError(LLMError, NotFoundError):
+class UnknownDriverError(LLMError, DriverUnknownError):
     """No LLM driver has this name. `name` is the unknown one, `known` are the others, sorted."""
 
     def __init__(self, name: str = "", known: tuple[str, ...] = ()) -> None:
-        self.name = name
-        self.known = known
-        text = f"llm: unknown driver {name or '<empty>'} (registered: {', '.join(known) or '<none>'})"
-        super().__init__(name, what="llm driver", message=text)
+        super().__init__("llm", name, known)
 
 
 class UnknownModelStringError(LLMConfigError):

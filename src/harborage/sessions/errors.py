@@ -34,7 +34,9 @@ class SessionMismatchError(_AboutSessionError):
     """The id is not that of the session in the caller's identity. `session_id` is the requested id."""
 
     def __init__(self, session_id: str = "") -> None:
-        super().__init__(session_id, f"session {session_id!r} is not the session of the caller's identity")
+        super().__init__(
+            session_id, f"session {session_id!r} is not the session of the caller's identity; ask as its owner"
+        )
 
 
 class SessionClosedError(_AboutSessionError):
@@ -66,4 +68,6 @@ class SessionCorruptError(_AboutSessionError):
     """The row of a session cannot be read; another program changed it."""
 
     def __init__(self, session_id: str = "", why: str = "") -> None:
-        super().__init__(session_id, f"the record of session {session_id!r} cannot be read: {why}")
+        super().__init__(
+            session_id, f"the record of session {session_id!r} cannot be read: {why}; bring back a copy of the database"
+        )

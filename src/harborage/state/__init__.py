@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from harborage.state.errors import DatabaseError as DatabaseError
     from harborage.state.errors import DatabaseFullError as DatabaseFullError
     from harborage.state.errors import DatabaseLockedError as DatabaseLockedError
+    from harborage.state.errors import DatabasePlaceError as DatabasePlaceError
     from harborage.state.errors import DatabaseReadOnlyError as DatabaseReadOnlyError
     from harborage.state.errors import DatabaseUnreachableError as DatabaseUnreachableError
     from harborage.state.errors import EventIdConflictError as EventIdConflictError
     from harborage.state.errors import InvalidRecordError as InvalidRecordError
     from harborage.state.errors import MigrationChangedError as MigrationChangedError
     from harborage.state.errors import MigrationError as MigrationError
-    from harborage.state.errors import NetworkFileSystemError as NetworkFileSystemError
     from harborage.state.errors import RecordNotFoundError as RecordNotFoundError
     from harborage.state.errors import SchemaNewerError as SchemaNewerError
     from harborage.state.errors import StateError as StateError
@@ -48,8 +48,8 @@ else:
             "harborage.state.drivers": "STATE_DRIVERS StateConfig StateFactory open_state",
             "harborage.state.errors": (
                 "AnswerLostError DatabaseCorruptError DatabaseError DatabaseFullError DatabaseLockedError "
-                "DatabaseReadOnlyError DatabaseUnreachableError EventIdConflictError InvalidRecordError "
-                "MigrationChangedError MigrationError NetworkFileSystemError RecordNotFoundError SchemaNewerError "
+                "DatabasePlaceError DatabaseReadOnlyError DatabaseUnreachableError EventIdConflictError "
+                "InvalidRecordError MigrationChangedError MigrationError RecordNotFoundError SchemaNewerError "
                 "StateError StorageUrlError StoreClosedError"
             ),
             "harborage.state.memory": "MemoryStateStore",

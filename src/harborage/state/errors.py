@@ -11,8 +11,7 @@ StateError
     ├── DatabaseCorruptError           damaged, or no such database at all
     ├── DatabaseUnreachableError       it cannot be opened, or the connection broke
     │   └── AnswerLostError            … in the middle of a change, which may have been kept
-    ├── DatabaseLinkedError            the file has a second name
-    ├── NetworkFileSystemError         it lies where locks do not work
+    ├── DatabasePlaceError             its file lies where locks cannot be relied on
     └── MigrationError
         ├── SchemaNewerError           written by a newer version of this package
         └── MigrationChangedError      its tables were made by another line of this package
@@ -116,16 +115,13 @@ class AnswerLostError(DatabaseUnreachableError):
     advice = "look at what was kept before doing it again"
 
 
-class DatabaseLinkedError(DatabaseError):
-    """The database's file has a second name, under which its log and its locks would be others; it was not opened."""
+class DatabasePlaceError(DatabaseError):
+    """The database's file has a second name or is on a network, so its locks cannot be relied on; it was not opened."""
 
-    advice = "keep one name (copy the file to have a second database), or mount the folder it lies in"
-
-
-class NetworkFileSystemError(DatabaseError):
-    """The database would lie on a network file system, where locks cannot be relied on."""
-
-    advice = "name a path on a local disk, or use postgres://…"
+    advice = (
+        "keep one name (copy the file to have a second database) on a local disk, with the folder it lies in, or use "
+        "postgres://…"
+    )
 
 
 class MigrationError(DatabaseError):

@@ -54,7 +54,7 @@ class RunKnownError(CommitRefusedError):
 
     def __init__(self, row: RunRow) -> None:
         self.row = row
-        super().__init__(f"run {row.run_id} is there already")
+        super().__init__(f"run {row.run_id} is there already; read it, or start one under another id and key")
 
 
 class RunOverError(CommitRefusedError):
@@ -73,7 +73,7 @@ class StatusConflictError(CommitRefusedError):
         self.what = what
         self.found = found
         self.expected = tuple(expected)
-        super().__init__(f"{what} is {found}, not {' or '.join(self.expected)}" if what else "")
+        super().__init__(f"{what} is {found}, not {' or '.join(self.expected)}; read it again" if what else "")
 
 
 class ControlsLeftError(CommitRefusedError):
@@ -120,7 +120,9 @@ class GroupClosedError(CommitRefusedError):
     def __init__(self, group_id: str = "", status: str = "") -> None:
         self.group_id = group_id
         self.status = status
-        super().__init__(f"group {group_id} is {status} and takes no more members" if group_id else "")
+        super().__init__(
+            f"group {group_id} is {status} and takes no more members; open another one" if group_id else ""
+        )
 
 
 class RunLimitError(CommitRefusedError):
@@ -129,7 +131,9 @@ class RunLimitError(CommitRefusedError):
     def __init__(self, what: str = "", limit: int = 0) -> None:
         self.what = what
         self.limit = limit
-        super().__init__(f"{what} has {limit} runs, which is the limit" if what else "")
+        super().__init__(
+            f"{what} has {limit} runs, which is the limit; wait until one ends, or raise it" if what else ""
+        )
 
 
 class SessionOverError(CommitRefusedError):

@@ -83,7 +83,7 @@ class GroupSealedError(TaskError):
     def __init__(self, group_id: str = "", status: str = "") -> None:
         self.group_id = group_id
         self.status = status
-        super().__init__(f"task group {group_id!r} is {status}: only an open group takes members")
+        super().__init__(f"task group {group_id!r} is {status}: only an open group takes members; open another one")
 
 
 class GroupNotSealedError(TaskError):
@@ -101,7 +101,7 @@ class GroupInvalidTransitionError(TaskError):
         self.subject = subject
         self.status = status
         self.wanted = wanted
-        super().__init__(f"{subject!r} is {status}: {wanted} is not possible")
+        super().__init__(f"{subject!r} is {status}: {wanted} is not possible; read it again to see what is")
 
 
 class TaskLimitError(TaskError):
@@ -148,7 +148,7 @@ class TaskCorruptError(TaskError):
     def __init__(self, kind: str = "", subject: str = "", why: str = "") -> None:
         self.kind = kind
         self.subject = subject
-        super().__init__(f"the {kind} record of {subject!r} cannot be read: {why}")
+        super().__init__(f"the {kind} record of {subject!r} cannot be read: {why}; bring back a copy of the database")
 
 
 class AcknowledgePublishError(TaskError):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harborage.state.errors import NetworkFileSystemError
+from harborage.state.errors import DatabasePlaceError
 from harborage.store.sqlite import Database, connection
 from harborage.store.sqlite.connection import check_place, file_system_of
 from tests.kit.tables import each_row
@@ -60,7 +60,7 @@ def test_network_file_systems_are_refused(kind: str, tmp_path: Path, monkeypatch
     if kind in {"9p", "ext4", "tmpfs", "overlay"}:
         check_place(tmp_path / "x.db")
     else:
-        with pytest.raises(NetworkFileSystemError, match=f"is on {kind}.*postgres://"):
+        with pytest.raises(DatabasePlaceError, match=f"is on {kind}.*postgres://"):
             check_place(tmp_path / "x.db")
 
 

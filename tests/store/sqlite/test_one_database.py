@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harborage.state.errors import DatabaseLinkedError
+from harborage.state.errors import DatabasePlaceError
 from harborage.store.sqlite import Database, SQLiteStore, connection
 from harborage.store.sqlite.connection import check_place
 from harborage.testing.conformance.store_bench import claim, living, start
@@ -81,7 +81,7 @@ async def test_a_file_with_two_names_is_refused_under_both(tmp_path: Path) -> No
     await (await Database.open(path)).aclose()
     os.link(path, other)
     for name in (path, other):
-        with pytest.raises(DatabaseLinkedError, match=r"2 names \(hard links\); keep one name \(copy"):
+        with pytest.raises(DatabasePlaceError, match=r"2 names \(hard links\); keep one name \(copy"):
             await Database.open(name)
     other.unlink()
     await (await Database.open(path)).aclose()
@@ -96,7 +96,7 @@ def test_a_file_that_is_mounted_alone_is_refused(tmp_path: Path, monkeypatch: py
     for point, is_refused in ((escaped, True), (str(tmp_path), False)):
         mounts.write_text(f"22 1 0:1 / / rw - ext4 device rw\n23 22 0:1 /x {point} rw - ext4 device rw\n")
         if is_refused:
-            with pytest.raises(DatabaseLinkedError, match="mounted here, without the folder"):
+            with pytest.raises(DatabasePlaceError, match="mounted here, without the folder"):
                 check_place(path)
         else:
             check_place(path)

@@ -17,11 +17,10 @@ from urllib.parse import quote
 import apsw
 
 from harborage.state.errors import (
-    DatabaseLinkedError,
+    DatabasePlaceError,
     DatabaseReadOnlyError,
     DatabaseUnreachableError,
     MigrationError,
-    NetworkFileSystemError,
 )
 from harborage.state.sql_files import Migration, pending_migrations, read_statements
 
@@ -55,8 +54,8 @@ def check_place(path: Path) -> None:
     Raises:
         DatabaseUnreachableError: the folder cannot be made, or a folder has that very name.
         DatabaseReadOnlyError: the folder may not be made there.
-        DatabaseLinkedError: the file has a second name.
-        NetworkFileSystemError: locks do not work there.
+        DatabasePlaceError: the file has a second name.
+        DatabasePlaceError: locks do not work there.
     """
     try:
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
@@ -67,14 +66,14 @@ def check_place(path: Path) -> None:
     if path.is_dir():
         raise DatabaseUnreachableError(str(path), "this is a folder; name a file")
     if path.exists() and (names := path.stat().st_nlink) > 1:
-        raise DatabaseLinkedError(str(path), f"the file has {names} names (hard links)")
+        raise DatabasePlaceError(str(path), f"the file has {names} names (hard links)")
     if _MOUNTS.exists():  # Linux; elsewhere the kind of the file system is not known
         mounts = _MOUNTS.read_text("utf-8", "surrogateescape")
         if path.resolve() in mount_points(mounts):
-            raise DatabaseLinkedError(str(path), "the file alone is mounted here, without the folder it lies in")
+            raise DatabasePlaceError(str(path), "the file alone is mounted here, without the folder it lies in")
         kind = file_system_of(path.resolve().parent, mounts)
         if _REMOTE.fullmatch(kind):
-            raise NetworkFileSystemError(str(path), f"{path.parent} is on {kind}, where locks cannot be relied on")
+            raise DatabasePlaceError(str(path), f"{path.parent} is on {kind}, where locks cannot be relied on")
 
 
 def mount_points(mounts: str) -> set[Path]:
