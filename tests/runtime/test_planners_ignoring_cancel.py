@@ -79,7 +79,7 @@ def planner(waits: Waits) -> Iterator[Swallows]:
 def is_left(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], bool]]:
     """Whether the log says that the planner was left."""
     with caplog.at_level(logging.WARNING):
-        yield lambda: "its planner was left: it ignored its cancellation" in caplog.text
+        yield lambda: "its planner was abandoned: it ignored its cancellation" in caplog.text
 
 
 @pytest.mark.parametrize("is_kept", [False, True], ids=["memory", "sqlite"])

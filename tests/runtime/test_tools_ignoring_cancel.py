@@ -121,7 +121,7 @@ async def test_closing_a_runtime_ends_in_time_and_says_what_it_left(
                     await clock.run_for(CLOSE_GRACE_S)
                 async with asyncio.timeout(10):
                     await closing
-            assert "call of hold was left: it ignored its cancellation" in caplog.text
+            assert "call of hold was abandoned: it ignored its cancellation" in caplog.text
 
 
 async def test_a_call_that_ends_within_the_grace_has_its_outcome(runtimes: Runtimes, stubborn: Stubborn) -> None:

@@ -28,7 +28,7 @@ from harborage.runtime.durable.journal import decode_entries
 from harborage.runtime.durable.reader import not_found
 from harborage.runtime.effects.assembly import Assembly, Setup, assemble
 from harborage.runtime.effects.contexts import checked_inputs
-from harborage.runtime.effects.model import ModelChoice, PlannerChoice, mind_of
+from harborage.runtime.effects.model import ModelChoice, PlannerChoice, choose_reasoner
 from harborage.runtime.effects.options import (
     RuntimeOptions,
     check_objects,
@@ -133,12 +133,12 @@ class Runtime:
     ) -> None:
         check_parts(options, tools, agent=agent, summariser=summariser, approvals=approvals, storage=storage)
         check_objects(bus=bus, artifacts=artifacts, handles=handles, clock=clock, logger=logger)
-        mind = mind_of(planner, model, instructions)
+        reasoner = choose_reasoner(planner, model, instructions)
         if isinstance(planner, OperatorPlannerConfig):
             options = with_operator(options, planner)
         self.options = options
         self._setup = Setup(
-            mind=mind,
+            reasoner=reasoner,
             tools=tuple(tools),
             approvals=approvals,
             options=options,
@@ -186,12 +186,12 @@ class Runtime:
     @property
     def memory(self) -> SessionMemory | None:
         """What sessions remember; None where nothing is to be remembered."""
-        return self._parts.desk.memory
+        return self._parts.context_providers.memory
 
     @property
     def handles(self) -> HandleRegistry:
         """The live objects of this process that the contexts of runs may name."""
-        return self._parts.desk.handles
+        return self._parts.context_providers.handles
 
     @property
     def catalog(self) -> ToolCatalog:
@@ -279,7 +279,9 @@ class Runtime:
             deadline=limits.until(deadline, self._setup.clock.now()),
         )
         since = parts.bus.last_sequence(who)
-        given = await parts.desk.given(context, ContextRequest(who=wanted.identity, goal=goal, query=goal))
+        given = await parts.context_providers.resolve_choice(
+            context, ContextRequest(who=wanted.identity, goal=goal, query=goal)
+        )
         asked = _Asked(max_steps, given, limits=limits)
         return self._handle(await self._start(parts, wanted, asked), scope, since)
 
@@ -419,7 +421,7 @@ class Runtime:
             return asked.fork.for_run(who)
         limits = self.options.limits if asked.limits is None else asked.limits
         is_child, gated = bool(task.parent_task_id), self._parts.gates.current()
-        remembers = self._parts.desk.memory is not None and not is_child
+        remembers = self._parts.context_providers.memory is not None and not is_child
         return RunRequest(
             who=who,
             goal=goal,
@@ -431,7 +433,9 @@ class Runtime:
             input_artifact_ids=task.input_artifact_ids,
             limits=None if limits == Limits() else limits,
             is_child=is_child,
-            context=None if asked.context is None else self._parts.desk.own(asked.context, who.run_id),
+            context=None
+            if asked.context is None
+            else self._parts.context_providers.keep_handles(asked.context, who.run_id),
             asks_context=bool(self._setup.context) or remembers,
             writes_memory=remembers,
             gated=gated,

@@ -133,7 +133,7 @@ async def _attempt(attempt: Callable[[], Awaitable[T]], timeout_s: float | None,
 
 def _log_left_behind(name: str, problem: BaseException | None) -> None:
     why = "" if problem is None else f", and could not be closed: {error_reason(problem)}"
-    _log.warning("%s was left: it ignored its cancellation for %g s%s", name, CANCEL_GRACE_S, why)
+    _log.warning("%s was abandoned: it ignored its cancellation for %g s%s", name, CANCEL_GRACE_S, why)
 
 
 def _is_retried(error: Exception, policy: EffectivePolicy, is_guarded: bool) -> bool:

@@ -27,19 +27,19 @@ from harborage.llm import (
     Usage,
 )
 from harborage.runtime.durable.model_records import (
-    Answered,
-    Asked,
     Exchange,
     ExchangeRecorder,
     Failure,
     Prompt,
+    RecordedAnswer,
     RecordedModelError,
+    RecordedRequest,
     Settings,
-    answered,
     error_of,
     failure_of,
     prompt_of,
     prompts_of,
+    record_answer,
     response_of,
     slim,
 )
@@ -59,7 +59,7 @@ def prompt(*texts: str, tools: tuple[ToolDeclaration, ...] = (), settings: Setti
 def recorded(prompts: list[Prompt], transcript: ExchangeRecorder | None = None) -> list[Exchange]:
     """The exchanges as a record holds them: written as JSON and read again."""
     transcript = transcript or ExchangeRecorder()
-    rendered = [Exchange(transcript.told(one), Answered(content="ok")) for one in prompts]
+    rendered = [Exchange(transcript.encode_request(one), RecordedAnswer(content="ok")) for one in prompts]
     return codec.decode(codec.encode(rendered), list[Exchange])  # type: ignore[no-any-return]
 
 
@@ -71,7 +71,7 @@ def test_a_continued_request_records_only_what_is_new() -> None:
     )
     assert [one.content.text for one in first.asked.messages] == ["system", "goal"]
     assert first.asked.tools is not None
-    assert second.asked == Asked(4, 1, ((0, 2),), (message("call"), message("ok")))
+    assert second.asked == RecordedRequest(4, 1, ((0, 2),), (message("call"), message("ok")))
 
 
 def test_a_change_in_the_middle_is_shown_alone() -> None:
@@ -112,14 +112,14 @@ def test_every_request_is_whole_again(conversations: list[list[str]], carried_on
     first = recorded(prompts[:carried_on_at])
     later = ExchangeRecorder()
     for exchange in first:
-        later.recall(codec.encode([exchange]))
+        later.add_recorded(codec.encode([exchange]))
     assert prompts_of([*first, *recorded(prompts[carried_on_at:], later)]) == prompts
 
 
 def test_a_run_carried_on_records_no_message_again() -> None:
     """What an earlier process recorded is followed, though the messages are other objects now."""
     transcript = ExchangeRecorder()
-    transcript.recall(codec.encode(recorded([prompt("system", "a", "b", tools=(ADD,))])))
+    transcript.add_recorded(codec.encode(recorded([prompt("system", "a", "b", tools=(ADD,))])))
     rendered = recorded([prompt("system", "a", "b", "c")], transcript)[0].asked
     assert (rendered.follows, [one.content.text for one in rendered.messages]) == (1, ["c"])
 
@@ -127,26 +127,32 @@ def test_a_run_carried_on_records_no_message_again() -> None:
 def test_a_record_that_cannot_be_read_is_not_followed() -> None:
     """What comes after it is told whole, and can be read."""
     transcript = ExchangeRecorder()
-    transcript.recall(b'[{"asked":{"count":3,"follows":7}}]')
+    transcript.add_recorded(b'[{"asked":{"count":3,"follows":7}}]')
     assert prompts_of(recorded([prompt("a", "b")], transcript)) == [prompt("a", "b")]
 
 
 def test_what_could_not_be_recorded_is_not_followed() -> None:
     """A request that the record does not hold is none that others can be told by."""
     transcript = ExchangeRecorder()
-    transcript.told(prompt("a", "b"))
-    transcript.lose()
-    assert transcript.told(prompt("a", "b", "c")).follows == 0
+    transcript.encode_request(prompt("a", "b"))
+    transcript.forget_last()
+    assert transcript.encode_request(prompt("a", "b", "c")).follows == 0
 
 
 @each_row(
     "asked",
-    [Asked(1, 2), Asked(1, -1), Asked(1, 1, ((0, 3),)), Asked(3, 1, ((1, 1),)), Asked(9, 1, ((0, 5),))],
+    [
+        RecordedRequest(1, 2),
+        RecordedRequest(1, -1),
+        RecordedRequest(1, 1, ((0, 3),)),
+        RecordedRequest(3, 1, ((1, 1),)),
+        RecordedRequest(9, 1, ((0, 5),)),
+    ],
 )
-def test_a_damaged_request_is_an_error(asked: Asked) -> None:
+def test_a_damaged_request_is_an_error(asked: RecordedRequest) -> None:
     """One that follows nothing, or keeps what is not there, is not made up."""
     with pytest.raises(ValueError, match="exchange 1"):
-        prompts_of([Exchange(Asked(2, messages=(message("a"), message("b")))), Exchange(asked)])
+        prompts_of([Exchange(RecordedRequest(2, messages=(message("a"), message("b")))), Exchange(asked)])
 
 
 def test_pictures_are_distinguished_by_their_hash() -> None:
@@ -180,9 +186,9 @@ def test_an_answer_comes_back_as_it_was() -> None:
         Usage(prompt_tokens=3, provider_extras={"cached": 1}),
         "tool_calls",
     )
-    again = codec.decode(codec.encode(answered(response)), Answered)
+    again = codec.decode(codec.encode(record_answer(response)), RecordedAnswer)
     assert response_of(again) == response
-    assert response_of(Answered()) == CompleteResponse()
+    assert response_of(RecordedAnswer()) == CompleteResponse()
 
 
 @each_row(

@@ -73,7 +73,7 @@ async def test_parts_that_do_not_fit_open_nothing(
     monkeypatch.setattr("harborage.runtime.effects.assembly.open_artifacts", open_watched)
     monkeypatch.setattr(Watched, "closed", 0)
     with pytest.raises(error):
-        await assemble(Setup(mind=FinishPlanner(), **fields))
+        await assemble(Setup(reasoner=FinishPlanner(), **fields))
     assert Watched.closed == len(opened)
 
 
@@ -81,7 +81,7 @@ async def test_what_was_given_is_used_and_not_closed() -> None:
     """The parts that the runtime opened itself are closed, in the reverse order of their opening."""
     bus = MemoryEventBus()
     artifacts = MemoryArtifactStore()
-    parts = await assemble(Setup(mind=FinishPlanner(), bus=bus, artifacts=artifacts))
+    parts = await assemble(Setup(reasoner=FinishPlanner(), bus=bus, artifacts=artifacts))
     assert (parts.bus, parts.artifacts) == (bus, artifacts)
     for close in parts.closers:
         await close()
@@ -91,7 +91,7 @@ async def test_what_was_given_is_used_and_not_closed() -> None:
 
 async def test_two_runtimes_of_one_description_share_nothing() -> None:
     """Each has a bus, a registry and a journal of its own."""
-    first, second = [await assemble(Setup(mind=FinishPlanner())) for _ in range(2)]
+    first, second = [await assemble(Setup(reasoner=FinishPlanner())) for _ in range(2)]
     assert first.bus is not second.bus
     assert first.tasks is not second.tasks
     assert first.engine is not second.engine

@@ -258,7 +258,7 @@ async def test_a_store_that_ignores_its_cancellation_is_left(
     await clock.run_for(CANCEL_GRACE_S)
     assert (await late).is_heavy
     assert [record.getMessage() for record in caplog.records].count(
-        "the artifact store was left: it ignored its cancellation"
+        "the artifact store was abandoned: it ignored its cancellation"
     ) == 2
     is_over = True
 

@@ -28,7 +28,7 @@ from harborage.planner import (
 )
 from harborage.planner.finish import FinishPlanner
 from harborage.planner.react import ReActPlanner
-from harborage.runtime.effects.model import Mind, mind_of, open_mind
+from harborage.runtime.effects.model import Reasoner, choose_reasoner, open_reasoner
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime, RuntimeClosedError
 from harborage.runtime.run import Run
@@ -157,20 +157,20 @@ async def test_a_history_that_outgrows_its_budget_is_summarised_by_the_model() -
 @each_row("window, wanted, budget", [(1000, None, 600), (0, None, 0), (1000, 0, 0), (1000, 7, 7)])
 def test_the_budget_of_a_history(window: int, wanted: int | None, budget: int) -> None:
     """As wanted, 0 for never; unset it follows the model's window, where one is known."""
-    assert Mind(planner=FinishPlanner(), window=window).token_budget(wanted) == budget
+    assert Reasoner(planner=FinishPlanner(), window=window).token_budget(wanted) == budget
 
 
 @each_row(
     "given, message",
     [
-        ({}, "nobody decides"),
-        ({"planner": PlannerConfig()}, "nobody decides"),
+        ({}, "needs planner= or model="),
+        ({"planner": PlannerConfig()}, "needs planner= or model="),
         ({"planner": FinishPlanner(), "model": "mock:"}, "brings its own model"),
-        ({"planner": FinishPlanner(), "instructions": "Be kind."}, "give them to your own planner"),
+        ({"planner": FinishPlanner(), "instructions": "Be kind."}, "pass them to your own planner"),
     ],
 )
-def test_who_decides_is_said_once(given: dict, message: str) -> None:
-    """Nobody, two, or instructions that nobody reads: refused when the runtime is made."""
+def test_a_runtime_takes_a_planner_or_a_model(given: dict, message: str) -> None:
+    """Neither, both, or instructions that no planner reads: refused when the runtime is made."""
     with pytest.raises(InvalidOptionError, match=message):
         Runtime(**given)
 
@@ -217,8 +217,8 @@ async def test_a_factory_makes_a_planner_over_the_open_client() -> None:
         assert (await finish(runtime))[1].payload == "hi"
     bus = MemoryEventBus()
     deps = Deps(artifacts=MemoryArtifactStore(), bus=bus)
-    mind = await open_mind(mind_of(own, MOCK, ""), deps, [], None, redactor=PatternRedactor())
-    assert (mind.window, mind.token_budget(None)) == (1000, 600)
+    reasoner = await open_reasoner(choose_reasoner(own, MOCK, ""), deps, [], None, redactor=PatternRedactor())
+    assert (reasoner.window, reasoner.token_budget(None)) == (1000, 600)
     await bus.aclose()
 
 

@@ -227,7 +227,7 @@ def long_secret(_: ContextRequest) -> Context:
 _BAD: dict[str, tuple[Callable[[ContextRequest], Any], str]] = {
     "hangs": (lambda _: hang(), "no answer within 5 s"),
     "cancelled": (lambda _: cancelled_elsewhere(), "cancelled elsewhere"),
-    "nonsense": (lambda _: {"llm_context": {}}, "it gave a dict, not a Context"),
+    "nonsense": (lambda _: {"llm_context": {}}, "it returned a dict, not a Context"),
     "wrong field": (lambda _: Context(hints="two"), "hints"),
     "no JSON": (lambda _: Context(llm_context={"x": object()}), "llm_context.x"),
     "not a number": (lambda _: Context(memory_blocks=MemoryBlocks(external=float("nan"))), "memory_blocks.external"),
@@ -292,7 +292,7 @@ async def test_a_provider_that_ignores_cancellation_holds_nothing_up(
     assert await bench.end(run) == GOAL
     async with asyncio.timeout(5):
         await bench.rt.aclose()
-    assert "context provider deaf ignores its cancellation and was left behind" in caplog.text
+    assert "context provider deaf ignored its cancellation and was abandoned" in caplog.text
     release.set()
     await settle()
 

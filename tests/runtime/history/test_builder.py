@@ -25,7 +25,7 @@ from harborage.planner import (
     TrajectorySummary,
 )
 from harborage.runtime.durable.journal import JournalCorruptError, raw
-from harborage.runtime.durable.model_records import Asked, Exchange, answered, failure_of
+from harborage.runtime.durable.model_records import Exchange, RecordedRequest, failure_of, record_answer
 from harborage.runtime.history import CallStatus, build_history
 from harborage.runtime.loop.arrivals import Arrivals, Woken
 from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
@@ -283,9 +283,12 @@ def test_background_results_and_code_changes(writing: Any) -> None:
 def test_what_the_model_was_asked_and_cost(writing: Any) -> None:
     """Answers, failures, tokens and money, also of a step that failed."""
     response = CompleteResponse("3", usage=Usage(prompt_tokens=10, completion_tokens=2), cost=Cost(total_cost=0.25))
-    heard = [Exchange(Asked(4), answered(response)), Exchange(Asked(6), failure=failure_of(RateLimitedError("slow")))]
+    heard = [
+        Exchange(RecordedRequest(4), record_answer(response)),
+        Exchange(RecordedRequest(6), failure=failure_of(RateLimitedError("slow"))),
+    ]
     record = writing().done("2", "plan", planned(ADD, heard=msgspec.Raw(codec.encode(heard))))
-    euros = Exchange(Asked(1), answered(CompleteResponse(cost=Cost(total_cost=1.5, currency="EUR"))))
+    euros = Exchange(RecordedRequest(1), record_answer(CompleteResponse(cost=Cost(total_cost=1.5, currency="EUR"))))
     record.failed("5", "plan", "E", "m", notes=raw([euros]))
     history = build_history(record.record)
     asked = history.steps[0].asked

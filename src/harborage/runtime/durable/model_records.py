@@ -1,7 +1,7 @@
-"""What a model was asked and what it answered, as a run's record keeps it: each message once, however often it is sent.
+"""Model requests and answers as a run's record stores them: each message once, however often it is sent.
 
-A request is told by what it does not share with an earlier request of the same run, so that a record grows by what a
-step adds. Pure: values in, values out; inline pictures are told by their hash.
+A request is recorded as its difference from an earlier request of the same run, so a record grows only by what a step
+adds. Pure: values in, values out; inline pictures are recorded by their hash.
 """
 
 from __future__ import annotations
@@ -62,10 +62,11 @@ class Prompt(msgspec.Struct, frozen=True):
     settings: Settings = Settings()
 
 
-class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A request on record: `count` messages, those in the ranges `kept` as in the exchange that is `follows` back.
+class RecordedRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A recorded request: its difference from the exchange that lies `follows` exchanges back (0 for none).
 
-    The other messages are new. Tools and settings that are None are those of that exchange; 0 back is none.
+    It has `count` messages: those in the ranges `kept` equal that exchange's, `messages` are the others. Tools and
+    settings that are None equal that exchange's.
     """
 
     count: int
@@ -76,8 +77,8 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     settings: Settings | None = None
 
 
-class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the model answered. Of usage and cost only the figures that are not nothing."""
+class RecordedAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A recorded answer of the model; of usage and cost only the figures that are not zero."""
 
     content: str = ""
     reasoning: str = ""
@@ -88,7 +89,7 @@ class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the call failed with: the nearest class of error that is known everywhere, its text, and what it carries."""
+    """A recorded failure: the nearest error class of `harborage.llm`, its text and its fields."""
 
     kind: str
     message: str = ""
@@ -96,15 +97,15 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One call of the model on record: what was asked, and the answer or the failure; neither says it was not kept."""
+    """One recorded model call: the request and its answer or failure; with neither, the outcome was not recorded."""
 
-    asked: Asked
-    answer: Answered | None = None
+    asked: RecordedRequest
+    answer: RecordedAnswer | None = None
     failure: Failure | None = None
 
 
 class ExchangeRecorder:
-    """The exchanges of one run so far, as far as they are needed to tell the next ones by what is new in them."""
+    """Encodes the model requests of one run as differences from its recent ones."""
 
     __slots__ = ("_count", "_earlier", "_recent")
 
@@ -113,24 +114,24 @@ class ExchangeRecorder:
         self._recent: list[tuple[int, Prompt]] = []
         self._earlier: list[bytes] = []
 
-    def recall(self, heard: bytes) -> None:
-        """Heed exchanges that were recorded before this process carried the run; they are read when they are needed."""
-        self._earlier.append(heard)
+    def add_recorded(self, data: bytes) -> None:
+        """Add exchanges that an earlier worker recorded; they are decoded when the next request is encoded."""
+        self._earlier.append(data)
 
-    def told(self, prompt: Prompt) -> Asked:
-        """A request by what is new in it; from here on it is one of those that others follow."""
+    def encode_request(self, prompt: Prompt) -> RecordedRequest:
+        """Return the request as its difference from a recent one; later requests may refer to it."""
         if self._earlier:
-            self._catch_up()
-        found = self._nearest(prompt)
+            self._load_recorded()
+        found = self._find_nearest(prompt)
         at, self._count = self._count, self._count + 1
         self._recent = [(at, prompt), *(one for one in self._recent if found is None or one[0] != found[0])]
         del self._recent[_CANDIDATES:]
         if found is None:
-            return Asked(
+            return RecordedRequest(
                 len(prompt.messages), messages=_slim(prompt.messages), tools=prompt.tools, settings=prompt.settings
             )
         earlier, model, kept = found
-        return Asked(
+        return RecordedRequest(
             len(prompt.messages),
             at - earlier,
             kept,
@@ -139,12 +140,12 @@ class ExchangeRecorder:
             None if prompt.settings == model.settings else prompt.settings,
         )
 
-    def lose(self) -> None:
-        """The last request could not be recorded, so nothing may follow it."""
+    def forget_last(self) -> None:
+        """Forget the last request: it could not be recorded, so no later one may refer to it."""
         self._recent = [one for one in self._recent if one[0] != self._count - 1]
 
-    def _nearest(self, prompt: Prompt) -> tuple[int, Prompt, tuple[tuple[int, int], ...]] | None:
-        """The recent exchange that shares most messages with this one, if any does; of equals the latest."""
+    def _find_nearest(self, prompt: Prompt) -> tuple[int, Prompt, tuple[tuple[int, int], ...]] | None:
+        """Return the recent exchange that shares most messages with this one; None if none shares any."""
         best: tuple[int, Prompt, tuple[tuple[int, int], ...]] | None = None
         most = 0
         for at, model in self._recent:
@@ -153,21 +154,21 @@ class ExchangeRecorder:
             if count > most:
                 best, most = (at, model, kept), count
             if 2 * count > len(model.messages):
-                break  # it goes on where that one was; nothing else can share more
+                break  # more than half is shared, so no other one shares more
         return best
 
-    def _catch_up(self) -> None:
+    def _load_recorded(self) -> None:
         earlier, self._earlier = self._earlier, []
         try:
-            prompts = prompts_of([one for heard in earlier for one in codec.decode(heard, list[Exchange])])
+            prompts = prompts_of([one for data in earlier for one in codec.decode(data, list[Exchange])])
         except ValueError:
-            return  # what is on record cannot be followed, so what comes now is told whole
+            return  # the record is damaged, so the next request is recorded whole
         self._count = len(prompts)
         self._recent = [(at, prompts[at]) for at in range(len(prompts) - 1, -1, -1)][:_CANDIDATES]
 
 
 def prompt_of(request: CompleteRequest) -> Prompt:
-    """What a request asks."""
+    """Return what of a request is recorded."""
     settings = Settings(
         response_format=request.response_format,
         temperature=request.temperature,
@@ -182,10 +183,10 @@ def prompt_of(request: CompleteRequest) -> Prompt:
 
 
 def prompts_of(exchanges: Sequence[Exchange]) -> list[Prompt]:
-    """The requests of a run's exchanges, whole.
+    """Return the whole requests of a run's exchanges.
 
     Raises:
-        ValueError: one follows an exchange that is not before it, or that is shorter than what is kept of it.
+        ValueError: a request refers to an exchange that is not before it, or to messages that exchange does not have.
     """
     prompts: list[Prompt] = []
     for at, exchange in enumerate(exchanges):
@@ -205,20 +206,20 @@ def prompts_of(exchanges: Sequence[Exchange]) -> list[Prompt]:
     return prompts
 
 
-def answered(response: CompleteResponse) -> Answered:
-    """An answer as it is recorded."""
-    return Answered(
+def record_answer(response: CompleteResponse) -> RecordedAnswer:
+    """Return the answer as it is recorded."""
+    return RecordedAnswer(
         content=response.content,
         reasoning=response.reasoning,
         tool_calls=tuple(response.tool_calls),
         finish_reason=response.finish_reason,
-        usage=_said(response.usage),
-        cost=_said(response.cost),
+        usage=_nonzero(response.usage),
+        cost=_nonzero(response.cost),
     )
 
 
-def response_of(answer: Answered) -> CompleteResponse:
-    """A recorded answer as a client gives it."""
+def response_of(answer: RecordedAnswer) -> CompleteResponse:
+    """Return the response that a client would return for a recorded answer."""
     return CompleteResponse(
         content=answer.content,
         tool_calls=answer.tool_calls,
@@ -230,20 +231,20 @@ def response_of(answer: Answered) -> CompleteResponse:
 
 
 def failure_of(error: Exception) -> Failure:
-    """An error as it is recorded."""
+    """Return the error as it is recorded."""
     kind, fields = record_error(error)
     return Failure(kind or type(error).__name__, error_text(error) or type(error).__name__, fields if kind else {})
 
 
 def error_of(failure: Failure) -> LLMError:
-    """A recorded error as a client raises it."""
+    """Return the error that a client would raise for a recorded failure."""
     if failure.kind not in ERRORS:
         return RecordedModelError(failure.message)
     return restore_error(failure.kind, failure.message, failure.fields)
 
 
 def _shared(old: Sequence[ChatMessage], new: Sequence[ChatMessage]) -> tuple[tuple[int, int], ...]:
-    """The ranges in which two requests have equal messages at equal places, in order."""
+    """Return the ranges, in order, in which two requests have equal messages at equal indexes."""
     found: list[tuple[int, int]] = []
     _collect(old, new, 0, min(len(old), len(new)), found)
     return tuple(found)
@@ -304,9 +305,9 @@ def _hashed(data_url: str) -> str:
 
 
 def slim(prompt: Prompt) -> Prompt:
-    """A request as it would be read from a record."""
+    """Return the request as it would be read from a record."""
     return replace(prompt, messages=_slim(prompt.messages))
 
 
-def _said(figures: Usage | Cost) -> dict[str, Any]:
+def _nonzero(figures: Usage | Cost) -> dict[str, Any]:
     return {name: value for name, value in msgspec.structs.asdict(figures).items() if value}

@@ -24,13 +24,13 @@ from harborage.runtime.durable.stored import StoredEngine
 from harborage.runtime.durable.upkeep import Upkeep
 from harborage.runtime.effects.approval.model import ApprovalPolicy
 from harborage.runtime.effects.completion import refuse
-from harborage.runtime.effects.context_desk import ContextDesk
+from harborage.runtime.effects.context_providers import ContextProviders
 from harborage.runtime.effects.contexts import ContextBuilder
 from harborage.runtime.effects.control_history import ControlHistory
 from harborage.runtime.effects.executor import CatalogToolExecutor
 from harborage.runtime.effects.gates import Gates, approval_gates
-from harborage.runtime.effects.model import Mind, Thought, open_mind
-from harborage.runtime.effects.model_recording import Hearing
+from harborage.runtime.effects.model import Reasoner, ReasonerConfig, open_reasoner
+from harborage.runtime.effects.model_recording import ModelRecorder
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.effects.outages import patience_of
 from harborage.runtime.effects.program import AgentProgram
@@ -66,7 +66,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     With a storage, runs and all that belongs to them outlive the process; `agent` is then how its agent is found again.
     """
 
-    mind: Planner | Thought
+    reasoner: Planner | ReasonerConfig
     tools: tuple[ToolDescriptor | Callable[..., Any], ...] = ()
     approvals: ApprovalPolicy | Mapping[str, ApprovalPolicy] | None = None
     options: RuntimeOptions = RuntimeOptions()
@@ -101,7 +101,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     upkeep: Upkeep
     store: Store
     refuse: Callable[[ControlEvent], None]
-    desk: ContextDesk
+    context_providers: ContextProviders
     token_budget: int
     check_price: Callable[[], Awaitable[None]]
     closers: tuple[Closer, ...]
@@ -138,28 +138,31 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     store = _store(setup, storage)
     artifacts = await _artifacts(setup, storage, closers)
     bus = _bus(setup, storage, redactor, closers)
-    hearing = Hearing() if options.records_model and isinstance(setup.mind, Thought) else None
-    mind = await _mind(setup, Deps(artifacts=artifacts, bus=bus, clock=clock), closers, redactor, hearing)
+    recorder = ModelRecorder() if options.records_model and isinstance(setup.reasoner, ReasonerConfig) else None
+    deps = Deps(artifacts=artifacts, bus=bus, clock=clock)
+    reasoner = await _open_reasoner(setup, deps, closers, redactor, recorder)
     kept = await _state(closers) if storage is None else storage.state
     tasks = _tasks(setup, store, bus, redactor)
     closers.append(tasks.aclose)
-    if isinstance(mind.planner, RegistryAware):
-        mind.planner.attach_registry(tasks)
-        closers.append(partial(_detach, mind.planner))
+    if isinstance(reasoner.planner, RegistryAware):
+        reasoner.planner.attach_registry(tasks)
+        closers.append(partial(_detach, reasoner.planner))
     handles = ProcessLocalHandleRegistry() if setup.handles is None else setup.handles
     pauses = Coordinator(bus=bus, store=store, handles=handles, clock=clock)
     gates = approval_gates(setup.approvals, catalog, pauses, bus, redactor, ttl=options.approval_ttl, clock=clock)
-    _register_built_ins(setup, catalog, mind, artifacts, gates)
+    _register_built_ins(setup, catalog, reasoner, artifacts, gates)
     gates.check_names()
     closers.extend(gate.aclose for gate in gates.all)
-    memory = _memory(setup, kept, bus, mind, closers)
-    desk = ContextDesk(
+    memory = _memory(setup, kept, bus, reasoner, closers)
+    providers = ContextProviders(
         setup.context, memory, handles, redactor=redactor, max_skills=options.max_skills, clock=clock, logger=logger
     )
     executor = _executor(setup, catalog, artifacts, bus, tasks, handles=handles)
-    closers += [desk.aclose, executor.aclose]
+    closers += [providers.aclose, executor.aclose]
     history = ControlHistory()
-    services = _services(setup, pauses, history, bus, tasks, executor, gates=gates, hearing=hearing, desk=desk)
+    services = _services(
+        setup, pauses, history, bus, tasks, executor, gates=gates, recorder=recorder, providers=providers
+    )
     effects = AgentEffects(services)
     refused = partial(refuse, services)
     engine = _engine(setup, store, pauses, refused, bus, tasks, effects)
@@ -176,19 +179,21 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
         history=history,
         engine=engine,
         effects=effects,
-        program=_program(setup, mind, effects, catalog, artifacts, bus, gates, ledgers=kept),
+        program=_program(setup, reasoner, effects, catalog, artifacts, bus, gates, ledgers=kept),
         upkeep=_upkeep(setup, storage, bus, tasks, pauses, sessions),
         store=store,
         refuse=refused,
-        desk=desk,
-        check_price=mind.check_price,
-        token_budget=mind.token_budget(options.token_budget),
+        context_providers=providers,
+        check_price=reasoner.check_price,
+        token_budget=reasoner.token_budget(options.token_budget),
         closers=tuple(reversed(closers)),
     )
 
 
-def _register_built_ins(setup: Setup, catalog: ToolCatalog, mind: Mind, artifacts: ArtifactStore, gates: Gates) -> None:
-    names = _built_in(setup.options, catalog, mind)
+def _register_built_ins(
+    setup: Setup, catalog: ToolCatalog, reasoner: Reasoner, artifacts: ArtifactStore, gates: Gates
+) -> None:
+    names = _built_in(setup.options, catalog, reasoner)
     if not names:
         return
     from harborage.runtime.effects.built_ins import BuiltInDeps, register_built_ins  # loaded where there is one to make
@@ -202,10 +207,10 @@ def _register_built_ins(setup: Setup, catalog: ToolCatalog, mind: Mind, artifact
     register_built_ins(catalog, names, deps)
 
 
-def _built_in(options: RuntimeOptions, catalog: ToolCatalog, mind: Mind) -> tuple[str, ...]:
+def _built_in(options: RuntimeOptions, catalog: ToolCatalog, reasoner: Reasoner) -> tuple[str, ...]:
     """The built-in tools that are wanted, and the one that reads what is kept outside of prompts."""
     is_there = ARTIFACT_FETCH in options.built_in or catalog.resolve(ARTIFACT_FETCH) is not None
-    return options.built_in if is_there or not mind.takes_tools else (*options.built_in, ARTIFACT_FETCH)
+    return options.built_in if is_there or not reasoner.takes_tools else (*options.built_in, ARTIFACT_FETCH)
 
 
 async def _storage(setup: Setup, closers: list[Closer]) -> Storage | None:
@@ -234,18 +239,22 @@ async def _artifacts(setup: Setup, storage: Storage | None, closers: list[Closer
     return artifacts
 
 
-async def _mind(setup: Setup, deps: Deps, closers: list[Closer], redactor: Redactor, hearing: Hearing | None) -> Mind:
-    """What decides, with a model whose price is known where cost is limited."""
+async def _open_reasoner(
+    setup: Setup, deps: Deps, closers: list[Closer], redactor: Redactor, recorder: ModelRecorder | None
+) -> Reasoner:
+    """Open the planner and its model; where cost is limited the price of the model must be known."""
     has_tools = bool(setup.tools or setup.options.built_in)
-    mind = await open_mind(
-        setup.mind, deps, closers, setup.summariser, redactor=redactor, hearing=hearing, has_tools=has_tools
+    reasoner = await open_reasoner(
+        setup.reasoner, deps, closers, setup.summariser, redactor=redactor, recorder=recorder, has_tools=has_tools
     )
     if setup.options.limits.cost is not None:
-        await mind.check_price()
-    return mind
+        await reasoner.check_price()
+    return reasoner
 
 
-def _memory(setup: Setup, state: StateStore, bus: EventBus, mind: Mind, closers: list[Closer]) -> SessionMemory | None:
+def _memory(
+    setup: Setup, state: StateStore, bus: EventBus, reasoner: Reasoner, closers: list[Closer]
+) -> SessionMemory | None:
     """The memory of sessions, kept where the runs are kept; None when nothing is to be remembered."""
     if setup.memory is None:
         return None
@@ -256,10 +265,10 @@ def _memory(setup: Setup, state: StateStore, bus: EventBus, mind: Mind, closers:
     if setup.memory.strategy is MemoryStrategy.NONE:
         return None
     summariser = None
-    if mind.client is not None:
+    if reasoner.client is not None:
         from harborage.llm.summariser import ModelSummariser  # loaded only for a memory with summaries
 
-        summariser = ModelSummariser(mind.client, model=setup.memory.summary_model)
+        summariser = ModelSummariser(reasoner.client, model=setup.memory.summary_model)
     memory = SessionMemory(state, bus, setup.memory, summariser=summariser, clock=setup.clock, logger=setup.logger)
     closers.append(memory.aclose)
     return memory
@@ -395,8 +404,8 @@ def _services(
     executor: CatalogToolExecutor,
     *,
     gates: Gates,
-    hearing: Hearing | None,
-    desk: ContextDesk,
+    recorder: ModelRecorder | None,
+    providers: ContextProviders,
 ) -> AgentServices:
     """The services of an assembled runtime: nothing waits for ever, nothing is lost for one bad control."""
     return AgentServices(
@@ -417,16 +426,16 @@ def _services(
         folds=True,
         keys_pauses=True,
         is_recorded=True,
-        tells_with_record=_tells_with_record(setup.storage, bus),
+        publishes_with_record=_publishes_with_record(setup.storage, bus),
         patience=patience_of(setup.options.provider_patience, is_kept=setup.storage is not None),
-        hearing=hearing,
-        redactor=desk.redactor,
-        desk=desk,
+        model_recorder=recorder,
+        redactor=providers.redactor,
+        context_providers=providers,
         logger=setup.logger,
     )
 
 
-def _tells_with_record(storage: Storage | str | None, bus: EventBus) -> bool:
+def _publishes_with_record(storage: Storage | str | None, bus: EventBus) -> bool:
     """Whether the bus keeps its events where runs are recorded."""
     if not isinstance(bus, RecordBus) or storage is None:
         return False
@@ -457,7 +466,7 @@ def _executor(
 
 def _program(
     setup: Setup,
-    mind: Mind,
+    reasoner: Reasoner,
     effects: AgentEffects,
     catalog: ToolCatalog,
     artifacts: ArtifactStore,
@@ -467,16 +476,16 @@ def _program(
     ledgers: StateStore,
 ) -> AgentProgram:
     contexts = ContextBuilder(
-        mind.planner,
+        reasoner.planner,
         catalog,
         artifacts,
         bus,
         options=setup.options,
-        summariser=mind.summariser,
+        summariser=reasoner.summariser,
         ledgers=ledgers,
         clock=setup.clock,
         logger=setup.logger,
-        hints=mind.hints,
+        hints=reasoner.hints,
     )
     return AgentProgram(
         effects,

@@ -152,8 +152,8 @@ async def _close_up(services: AgentServices, live: LiveRun) -> None:
     await withdraw_unanswered(services, live)
     for control in live.mailbox.take().controls:
         refuse(services, control)
-    if services.desk is not None:
-        services.desk.forget(live.base.quadruple.run_id, live.base.tool_context.handles)
+    if services.context_providers is not None:
+        services.context_providers.drop_handles(live.base.quadruple.run_id, live.base.tool_context.handles)
 
 
 async def _unanswered(services: AgentServices, live: LiveRun) -> list[str]:

@@ -157,7 +157,7 @@ async def kept(
 
 
 def _was_left(logger: logging.Logger, note: dict[str, Any], _: BaseException | None) -> None:
-    logger.warning("the artifact store was left: it ignored its cancellation", extra=note)
+    logger.warning("the artifact store was abandoned: it ignored its cancellation", extra=note)
 
 
 def _source(tool: str, who: Quadruple, clock: Clock) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""From the name of a model to who decides: the client opened, the planner and the summariser built over it.
+"""Open a runtime's model and build the planner and the summariser over it.
 
-A runtime that is given a planner needs none of this. The client is the runtime's own, and closed with it, unless an
-open one was given.
+A runtime over a planner of the caller's own opens no model. A client that is opened here is closed with the runtime;
+one that the caller passes open is not.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from harborage.runtime.effects.model_recording import RedactingClient
 
 if TYPE_CHECKING:
     from harborage.events import Redactor
-    from harborage.runtime.effects.model_recording import Hearing
+    from harborage.runtime.effects.model_recording import ModelRecorder
 
 ModelChoice: TypeAlias = str | ConfigSnapshot | LLMClient
-"""Which model decides: a string such as `openai:gpt-5`, a whole configuration, or a client that is open already."""
+"""A runtime's model: a string such as `openai:gpt-5`, a whole configuration, or a client that is open already."""
 
 _NO_LIMIT: Final = 1 << 30
 _HISTORY_SHARE: Final = 0.6
@@ -48,13 +48,13 @@ PlannerFactory: TypeAlias = Callable[[LLMClient], Planner]
 """Makes a planner over the open client of the runtime's model, such as `ReActPlanner` or a function that calls it."""
 
 PlannerChoice: TypeAlias = Planner | PlannerConfig | OperatorPlannerConfig | PlannerFactory
-"""Who decides the steps: a planner with a model of its own or none, or how to make one over the runtime's model."""
+"""A runtime's planner: one with a model of its own or none, or how to make one over the runtime's model."""
 
 
-class Thought(msgspec.Struct, frozen=True, kw_only=True):
-    """A mind that is not open yet: a model, and the configuration or the factory of the planner over it.
+class ReasonerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How to open a `Reasoner`: a model, and the configuration or the factory of the planner over it.
 
-    `hints` is what the operator wants every prompt to say about planning.
+    `hints` are the operator's planning hints for every prompt.
     """
 
     model: ModelChoice
@@ -63,11 +63,12 @@ class Thought(msgspec.Struct, frozen=True, kw_only=True):
     hints: PlanningHints | None = None
 
 
-class Mind(msgspec.Struct, frozen=True, kw_only=True):
-    """Who decides the steps of a runtime's runs. `window` is the tokens that the model's window holds, 0 if unknown.
+class Reasoner(msgspec.Struct, frozen=True, kw_only=True):
+    """A runtime's planner, its summariser and the model under them. `window` is the model's context window in tokens,
+    0 if unknown.
 
     `client` is the open model under the planner, None for a planner of the caller's own. `takes_tools` is False for a
-    model that is known to take none; `hints` go into every prompt.
+    model that is known to accept none; `hints` go into every prompt.
     """
 
     planner: Planner
@@ -78,10 +79,10 @@ class Mind(msgspec.Struct, frozen=True, kw_only=True):
     client: LLMClient | None = None
 
     async def check_price(self) -> None:
-        """Accept the model for runs with a cost limit. A planner of one's own is asked at each of its calls.
+        """Check that the model can be used by runs with a cost limit; a caller's own planner is checked at each call.
 
         Raises:
-            PriceUnknownError: nobody knows what its calls cost.
+            PriceUnknownError: the price of the model is unknown.
         """
         from harborage.llm.opening import check_price
 
@@ -89,21 +90,23 @@ class Mind(msgspec.Struct, frozen=True, kw_only=True):
             await check_price(self.client)
 
     def token_budget(self, wanted: int | None) -> int:
-        """The size of a history above which it is summarised: as wanted, else 60 % of the model's window."""
+        """Return the history size in tokens above which it is summarised: `wanted`, else 60 % of the window."""
         return int(self.window * _HISTORY_SHARE) if wanted is None else wanted
 
 
 def is_own_planner(planner: PlannerChoice | None) -> bool:
-    """Whether `planner` decides by itself, so that a runtime has no model to open for it."""
+    """Return whether `planner` is the caller's own, so that the runtime opens no model for it."""
     is_configured = planner is None or isinstance(planner, PlannerConfig | OperatorPlannerConfig)
     return not is_configured and not isinstance(planner, type) and hasattr(planner, "next")
 
 
-def mind_of(planner: PlannerChoice | None, model: ModelChoice | None, instructions: str) -> Planner | Thought:
-    """Who decides, as the parameters of a runtime say it.
+def choose_reasoner(
+    planner: PlannerChoice | None, model: ModelChoice | None, instructions: str
+) -> Planner | ReasonerConfig:
+    """Return the planner, or how to open one, that these parameters of a runtime choose.
 
     Raises:
-        InvalidOptionError: they name nobody, or two, or give instructions to a planner that cannot take them.
+        InvalidOptionError: neither or both are passed, or instructions for a planner that cannot take them.
         InvalidConfigError: the configuration of the planner cannot be used; the text names the option.
     """
     match planner:
@@ -124,41 +127,41 @@ def mind_of(planner: PlannerChoice | None, model: ModelChoice | None, instructio
         raise InvalidOptionError(
             "model",
             model,
-            message="a planner of your own brings its own model: leave `model` out, give a PlannerConfig, or give a "
+            message="a planner of your own brings its own model: leave `model` out, pass a PlannerConfig, or pass a "
             "function that makes the planner over the model's client",
         )
     if instructions:
         raise InvalidOptionError(
             "instructions",
             instructions,
-            message="instructions are for the planner over a model: give them to your own planner itself",
+            message="instructions are for the planner over a model: pass them to your own planner itself",
         )
     return check_planner(planner)
 
 
-def _over(model: ModelChoice | None, **fields: Any) -> Thought:
+def _over(model: ModelChoice | None, **fields: Any) -> ReasonerConfig:
     if model is None:
         raise InvalidOptionError(
             "planner",
             None,
-            message="nobody decides: give a planner of your own, or a model such as model='openai:gpt-5'",
+            message="Runtime needs planner= or model= (for example model='openai:gpt-5')",
         )
-    return Thought(model=model, **fields)
+    return ReasonerConfig(model=model, **fields)
 
 
-def _over_factory(factory: Any, model: ModelChoice | None, instructions: str) -> Thought:
+def _over_factory(factory: Any, model: ModelChoice | None, instructions: str) -> ReasonerConfig:
     if not callable(factory):
         raise InvalidOptionError(
             "planner",
             factory,
-            message=f"planner is a {type(factory).__name__}, which has no `next`: give a planner, a PlannerConfig, or "
+            message=f"planner is a {type(factory).__name__}, which has no `next`: pass a planner, a PlannerConfig, or "
             "a function that makes a planner over the model's client",
         )
     if instructions:
         raise InvalidOptionError(
             "instructions",
             instructions,
-            message="instructions are for the configured planner: give them to the planner that your factory makes",
+            message="instructions are for the configured planner: pass them to the planner that your factory makes",
         )
     require_sync(factory, "planner")
     return _over(model, factory=factory)
@@ -178,38 +181,40 @@ def _instructed(config: PlannerConfig, instructions: str) -> PlannerConfig:
     )
 
 
-async def open_mind(
-    who: Planner | Thought,
+async def open_reasoner(
+    who: Planner | ReasonerConfig,
     deps: Deps,
     closers: list[Callable[[], Awaitable[None]]],
     summariser: Summariser | None,
     *,
     redactor: Redactor,
-    hearing: Hearing | None = None,
+    recorder: ModelRecorder | None = None,
     has_tools: bool = False,
-) -> Mind:
-    """A planner as it is, or the one over a model that is opened now; what has to be closed is added to `closers`.
+) -> Reasoner:
+    """Return a caller's planner as it is, or open the model and build the planner over it.
 
-    `redactor` takes secrets out of the model's reasoning. What is asked of the model is heard by `hearing`, if there is
-    one. With `has_tools` the model must take some.
+    What the runtime has to close is added to `closers`.
+
+    `redactor` takes secrets out of the model's reasoning; `recorder`, if given, records the calls. With
+    `has_tools` the model must accept tools.
 
     Raises:
         LLMError: the model cannot be opened, or is known to take no tools; the text names the setting and the fix.
         DriverUnknownError: no planner has the configured name.
-        InvalidConfigError: the driver does not take an option, or the factory made what is no planner.
+        InvalidConfigError: the driver does not take an option, or the factory returned no planner.
     """
-    if not isinstance(who, Thought):
-        return Mind(planner=who, summariser=summariser)
+    if not isinstance(who, ReasonerConfig):
+        return Reasoner(planner=who, summariser=summariser)
     client, profile = await _opened(who.model, deps, closers, has_tools=has_tools)
     opened = client
     client = RedactingClient(client, redactor)
-    if hearing is not None:
-        client = hearing.wrap(client)
+    if recorder is not None:
+        client = recorder.wrap(client)
     if who.factory is None:
         planner = await resolve(who.config, FactoryDeps(llm=client))
     else:
         planner = check_planner(who.factory(client))
-    return Mind(
+    return Reasoner(
         planner=planner,
         summariser=TrajectorySummariser(client) if summariser is None else summariser,
         window=0 if profile is None else profile.context_window_tokens,

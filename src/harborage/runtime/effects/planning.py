@@ -1,7 +1,7 @@
-"""The `plan` effect: one call of the planner, with a fresh context in and its decision and notes out.
+"""The `plan` effect: call the planner with a fresh context, and return its decision and notes.
 
-Before it, a history that outgrows the run's own budget, or that the model says does not fit, is shortened: by the
-runner over a model, else by arithmetic. The steps themselves always stay.
+A history that exceeds the run's token budget, or that the model rejects as too long, is shortened first: by a
+summariser, else by arithmetic. The recorded steps themselves never change.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ if TYPE_CHECKING:
     from harborage.runtime.effects.services import AgentServices
 
 
-async def keep_within_budget(
+async def compress_to_budget(
     services: AgentServices, compression: CompressionRunner, context: RunContext, trajectory: Trajectory
 ) -> None:
-    """Summarise a history that has outgrown `context.budget.token_budget`. Before its first step there is none.
+    """Summarise the history if it exceeds `context.budget.token_budget`.
 
     Raises:
-        Exception: what compressing raised, where histories are not folded.
+        Exception: the summariser failed, and histories are not folded.
     """
     if services.folds and not trajectory.steps:
         return
@@ -81,16 +81,16 @@ async def keep_within_budget(
         _fold(services, context, trajectory, error)
 
 
-async def shortened(
+async def shorten_history(
     services: AgentServices, compression: CompressionRunner | None, context: RunContext, trajectory: Trajectory
 ) -> bool:
-    """Summarise a history that the model has found too long; whether that made it shorter.
+    """Summarise a history that the model rejected as too long; return whether it is shorter now.
 
-    With a token budget of 0 the runner is never asked: the history is folded, or stays as it is where none is folded.
-    Where histories are not folded, it takes a runner, and happens once a run like every compression there.
+    With a token budget of 0 the summariser is never called: the history is folded by arithmetic, if folding is on.
+    With folding off a summariser is needed, and compresses once in a run.
 
     Raises:
-        Exception: what compressing raised, where histories are not folded.
+        Exception: the summariser failed, and histories are not folded.
     """
     is_summarised = trajectory.summary is not None
     if not trajectory.steps or (is_summarised and len(trajectory.steps) <= trajectory.steps_summarised):
@@ -113,7 +113,7 @@ async def shortened(
 
 
 def is_overflow(error: BaseException | None) -> bool:
-    """Whether `error`, or what caused it, says that a prompt does not fit the model's window."""
+    """Return whether `error`, or one of its causes, says that the prompt exceeds the model's context window."""
     while error is not None:
         if isinstance(error, ContextWindowExceededError | ContextOverflowError):
             return True
@@ -129,7 +129,7 @@ def _fold(services: AgentServices, context: RunContext, trajectory: Trajectory, 
     try:
         estimate = default_token_estimator(trajectory)
     except HarborageError:
-        estimate = 0  # nothing may keep a fold from being made
+        estimate = 0  # a failing estimate must not prevent the fold
     apply_summary(context, trajectory, mechanical_fold(trajectory), estimate)
 
 
@@ -138,7 +138,7 @@ _MICRO = 1_000_000
 
 
 class PlannerStepError(SteeringError):
-    """The planner failed at a step; its own error is the cause. `step` counts from 0."""
+    """The planner failed at a step; its own error is the `__cause__`. `step` counts from 0."""
 
     def __init__(self, step: int = 0, reason: str = "") -> None:
         self.step = step
@@ -146,51 +146,51 @@ class PlannerStepError(SteeringError):
 
 
 async def plan(services: AgentServices, live: LiveRun, call: StepCall) -> Planned:
-    """Ask the planner for one decision; where a limit forbids the step, the run's finish in its place.
+    """Return the planner's next decision; where a limit forbids the step, the decision to finish the run.
 
     Raises:
-        StepPutOffError: the provider of its model is down; the step is begun again later.
-        PlannerStepError: it was down for as long as the runtime has patience, or the planner failed otherwise.
-        InvalidDecisionError: it returned what is no decision, or none that can be acted on.
-        Exception: compression failed, where that ends the run. What was heard of the model is its `for_record`.
+        StepPutOffError: the model's provider is down; the step is retried later.
+        PlannerStepError: the provider was down for longer than `provider_patience`, or the planner failed otherwise.
+        InvalidDecisionError: the planner returned no decision, or one that cannot be executed.
+        Exception: compression failed, and histories are not folded. Its `for_record` holds the step's model calls.
     """
     run: RunState = call.payload
     if live.ledger is not None:
         reached = await live.ledger.begin_step(run.steps, replace(run.spent, steps=run.steps))
         if reached is not None:
             return over_limit(services, run, reached.limit, reached.text, reached)
-    heard = None if services.hearing is None else services.hearing.begin(run.who)
+    exchanges = None if services.model_recorder is None else services.model_recorder.begin(run.who)
     account = StepAccount(live.ledger)
     try:
         try:
             with accounting(account):
-                planned = await _decided(services, live, run, account)
+                planned = await _decide(services, live, run, account)
         except Exception as error:
             if account.fault is not None:
-                raise account.fault from error  # the step begins again once the store serves
+                raise account.fault from error  # the step is retried once the store answers
             if account.refused is None:
                 raise
-            planned = _refused(services, run, account, account.refused)
+            planned = _finish_refused(services, run, account, account.refused)
     except Exception as error:
-        if heard is not None:
-            vars(error)["for_record"] = heard.told(live.told(), services.logger) or None
+        if exchanges is not None:
+            vars(error)["for_record"] = exchanges.encode(live.open_transcript(), services.logger) or None
         if services.patience is not None and isinstance(error, PlannerStepError):
             _put_off_if_down(services, live, call, error, services.patience)
         raise
     finally:
-        if services.hearing is not None:
-            services.hearing.end(run.who)
-    told = None if heard is None else heard.told(live.told(), services.logger)
-    return replace(planned, heard=told) if told else planned
+        if services.model_recorder is not None:
+            services.model_recorder.end(run.who)
+    recorded = None if exchanges is None else exchanges.encode(live.open_transcript(), services.logger)
+    return replace(planned, heard=recorded) if recorded else planned
 
 
 def _put_off_if_down(
     services: AgentServices, live: LiveRun, call: StepCall, error: PlannerStepError, patience: timedelta
 ) -> None:
-    """Put the step off where it failed because the provider of its model is down, for as long as there is patience.
+    """Put the step off if it failed because the model's provider is down, until `patience` is used up.
 
     Raises:
-        StepPutOffError: the step is begun again later.
+        StepPutOffError: the step is retried later.
     """
     down = outage_of(error)
     if down is None:
@@ -201,8 +201,8 @@ def _put_off_if_down(
     until = next_attempt(attempts, since=since, now=now, patience=patience, asked_s=down.retry_after_s, key=call.key)
     if until is not None:
         raise _put_off(services, live, run, down, attempts, until) from error
-    # The error stays as it is, so that a replay fails with the same.
-    _warn(services, run, _given_up(services, down, attempts, since, now), attempts)
+    # The error is raised unchanged, so that a replay fails with the same one.
+    _warn(services, run, _describe_giving_up(services, down, attempts, since, now), attempts)
     if services.announces:
         _announce_error(services, run, error)
 
@@ -210,7 +210,7 @@ def _put_off_if_down(
 def _put_off(
     services: AgentServices, live: LiveRun, run: RunState, down: ProviderError, attempts: int, until: datetime
 ) -> StepPutOffError:
-    """The put-off step, announced; what was streamed of its answer is void."""
+    """Return the error that puts the step off. Announces it, and resets what was streamed of the answer."""
     if live.base.on_chunk is not None:
         live.base.on_chunk("", False, ChunkKind.RESET)
     reason = f"{PROVIDER_UNAVAILABLE}: {safe_excerpt(error_text(down), _MAX_ERROR_TEXT, services.redactor)}"
@@ -225,38 +225,40 @@ def _warn(services: AgentServices, run: RunState, text: str, attempts: int, **mo
     services.emit(EventType.RUNTIME_WARNING, run.who, RuntimeWarningPayload(text, fields))
 
 
-def _given_up(services: AgentServices, down: ProviderError, attempts: int, since: datetime, now: datetime) -> str:
+def _describe_giving_up(
+    services: AgentServices, down: ProviderError, attempts: int, since: datetime, now: datetime
+) -> str:
     text = safe_excerpt(str(down), _MAX_ERROR_TEXT, services.redactor)
     took = str(now - since).split(".", maxsplit=1)[0]
     return (
         f"provider unavailable: {text}; given up after {attempts} attempts in {took}, "
-        "RuntimeOptions(provider_patience=…) is the limit; fork the run to go on from its last step"
+        "RuntimeOptions(provider_patience=…) is the limit; fork the run to continue from its last step"
     )
 
 
-def recall(live: LiveRun, planned: Planned) -> None:
-    """Heed a step that was planned before this process carried the run."""
+def restore_planned(live: LiveRun, planned: Planned) -> None:
+    """Restore from a recorded step what later steps of the run need: its model calls and the artifacts it was shown."""
     if planned.heard:
-        live.told().recall(bytes(planned.heard))
+        live.open_transcript().add_recorded(bytes(planned.heard))
     live.manifest = planned.manifest_after(live.manifest)
     if live.first_manifest is None:
         live.first_manifest = live.manifest
 
 
-def _refused(
+def _finish_refused(
     services: AgentServices, run: RunState, account: StepAccount, refused: LimitReachedError | PriceUnknownError
 ) -> Planned:
-    """The run's finish where a limit refused a model call of the step."""
+    """Return the decision to finish a run for which a limit refused a model call of the step."""
     limit = refused.limit if isinstance(refused, LimitReachedError) else LimitName.COST
-    return replace(over_limit(services, run, limit, error_text(refused)), spent=_taken(account))
+    return replace(over_limit(services, run, limit, error_text(refused)), spent=_spent_on(account))
 
 
-def _taken(account: StepAccount) -> Spent | None:
+def _spent_on(account: StepAccount) -> Spent | None:
     return None if account.spent is NOTHING_SPENT or account.spent == NOTHING_SPENT else account.spent
 
 
-async def _decided(services: AgentServices, live: LiveRun, run: RunState, account: StepAccount) -> Planned:
-    """One decision; the model calls that it takes are on `account`."""
+async def _decide(services: AgentServices, live: LiveRun, run: RunState, account: StepAccount) -> Planned:
+    """Return one decision of the planner; its model calls are charged to `account`."""
     notes = StepNotes(live.base.emit, services.redactor)
     if live.listing is not None:
         known_artifacts = live.listing.unchanged()
@@ -271,19 +273,19 @@ async def _decided(services: AgentServices, live: LiveRun, run: RunState, accoun
     live.context = context
     known = run.trajectory.summary
     if live.compression is not None and context.budget.token_budget > 0:
-        await keep_within_budget(services, live.compression, context, run.trajectory)
+        await compress_to_budget(services, live.compression, context, run.trajectory)
     started_at = services.stamp.now()
     before = services.clock.monotonic()
     task = asyncio.current_task()
     counters = None if context.repair_counters is None else replace(context.repair_counters)
-    answer: object
+    answer: object  # a planner is user code: `check_decision` says whether it is a decision
     try:
         try:
             answer = await services.leavable(live.planner.next(context), "its planner", run.who, owner=task)
         except Exception as error:
-            if not is_overflow(error) or not await shortened(services, live.compression, context, run.trajectory):
+            if not is_overflow(error) or not await shorten_history(services, live.compression, context, run.trajectory):
                 raise
-            answer = await _asked_again(services, live, context, run, counters)
+            answer = await _decide_on_shortened(services, live, context, run, counters)
     except BaseException as error:
         if is_order_to_stop(error, task):
             raise
@@ -305,22 +307,24 @@ async def _decided(services: AgentServices, live: LiveRun, run: RunState, accoun
         reasoning=notes.reasoning,
         preamble=notes.preamble,
         pending=notes.pending,
-        # Recorded, so that a run that is carried on sees the history as this one does.
+        # Recorded, so that the planner sees the same history when the run is resumed.
         summary=None if run.trajectory.summary is known else run.trajectory.summary,
         started_at=started_at,
         latency_ms=int((services.clock.monotonic() - before) * 1000),
         manifest=manifest,
         new_artifacts=new_artifacts,
-        spent=_taken(account),
+        spent=_spent_on(account),
         budget=None if live.ledger is None else context.budget,
     )
 
 
-async def _asked_again(
+async def _decide_on_shortened(
     services: AgentServices, live: LiveRun, context: RunContext, run: RunState, counters: RepairCounters | None
 ) -> object:
-    """What the planner answers to a shorter history, its model having found the prompt too long. The step begins again,
-    and with it what the planner counts in it."""
+    """Return the planner's decision on the shortened history.
+
+    The step begins again, so the planner's repair counters and what was streamed are reset.
+    """
     if counters is not None:
         assert context.repair_counters is not None
         for field in counters.__struct_fields__:

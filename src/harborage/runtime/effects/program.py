@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from harborage.concurrency import Crew
     from harborage.runtime.durable.mailbox import Mailbox
     from harborage.runtime.effects.completion import TaskEnd
-    from harborage.runtime.effects.context_desk import Provided
+    from harborage.runtime.effects.context_providers import Provided
     from harborage.runtime.effects.run_resources import LiveRun
     from harborage.runtime.effects.table import AgentEffects
 

@@ -14,7 +14,7 @@ from harborage.crashes import contained
 from harborage.errors import error_summary
 from harborage.events import ANNOUNCED, EventType, RuntimeWarningPayload
 from harborage.runtime.durable.steps import Effect
-from harborage.runtime.effects.context_desk import MOST_REASON, Provided, left_out_of
+from harborage.runtime.effects.context_providers import MAX_REASON_CHARS, Provided, describe_omitted_skills
 from harborage.runtime.effects.model_recording import without_secrets
 from harborage.runtime.loop.context import (
     Context,
@@ -57,7 +57,7 @@ async def provide(services: AgentServices, live: LiveRun, *, is_child: bool) -> 
         DatabaseError: the step is to be taken again once the database serves.
     """
     base = live.base
-    if services.desk is None:
+    if services.context_providers is None:
         services.logger.warning("run %s was started with context providers, and this process has none", _id(live))
         return Provided()
     run = ContextRequest(
@@ -69,13 +69,13 @@ async def provide(services: AgentServices, live: LiveRun, *, is_child: bool) -> 
         catalog=base.catalog,
         artifacts=base.artifacts,
     )
-    provided = await services.desk.ask(run)
+    provided = await services.context_providers.query(run)
     for skipped in provided.skipped:
         message = f"context provider {skipped.name!r} gave nothing: {skipped.reason}"
         fields = {"provider": skipped.name, "reason": skipped.reason}
         _warn(services, live, "run %s goes on without it: %s", message, fields)
     given = give(services, live, provided)
-    if message := left_out_of(given, services.desk.max_skills):
+    if message := describe_omitted_skills(given, services.context_providers.max_skills):
         _warn(services, live, "run %s: %s", message)
     return provided
 
@@ -86,7 +86,7 @@ def give(services: AgentServices, live: LiveRun, provided: Provided) -> Context:
     if live.request is not None and live.request.context is not None:
         named.append(("start", live.request.context))
     given = merged(named)
-    most = len(given.skills_context) if services.desk is None else services.desk.max_skills
+    most = len(given.skills_context) if services.context_providers is None else services.context_providers.max_skills
     apply_context(live.base, given, max_skills=most)
     return given
 
@@ -94,7 +94,7 @@ def give(services: AgentServices, live: LiveRun, provided: Provided) -> Context:
 async def write_memory(services: AgentServices, live: LiveRun, finish: Finish) -> bool:
     """Let the run's session remember it; whether it does. A failure is announced, and never the run's own."""
     state, who = live.state, live.base.quadruple
-    memory = None if services.desk is None else services.desk.memory
+    memory = None if services.context_providers is None else services.context_providers.memory
     if memory is None or state is None:
         services.logger.warning("run %s is not remembered: this process has no memory of sessions", _id(live))
         return False
@@ -107,7 +107,7 @@ async def write_memory(services: AgentServices, live: LiveRun, finish: Finish) -
         if isinstance(error, asyncio.CancelledError) and is_cancelled():
             raise
         # What a session remembers does not change how its run ended.
-        reason = without_secrets(services.redactor, error_summary(error))[:MOST_REASON]
+        reason = without_secrets(services.redactor, error_summary(error))[:MAX_REASON_CHARS]
         message = f"the session does not remember this run: {reason}"
         _warn(services, live, "run %s: %s", message)
         return False

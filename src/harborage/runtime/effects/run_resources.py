@@ -180,8 +180,8 @@ class LiveRun(msgspec.Struct, kw_only=True):
         """The tools whose calls its loop has approved before they are made."""
         return GatedTools(is_all=True) if self.state is None else self.state.gated_tools
 
-    def told(self) -> ExchangeRecorder:
-        """The transcript, made when it is first needed: a run without a model has none."""
+    def open_transcript(self) -> ExchangeRecorder:
+        """Return the transcript, made when it is first needed: a run without a model has none."""
         if self.transcript is None:
             self.transcript = ExchangeRecorder()
         return self.transcript

@@ -1,4 +1,4 @@
-"""The shared parts that a run's effects act on; built once by whoever assembles the runtime."""
+"""The shared parts that a run's effects work with, built once when the runtime is assembled."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from harborage.errors import HarborageError, error_reason, error_text
 from harborage.events import REDACTOR_DRIVERS, Event, EventBus, EventType, Payload, Redactor
 from harborage.identity import Quadruple
 from harborage.runtime.durable.mailbox import earliest
-from harborage.runtime.effects.context_desk import ContextDesk
+from harborage.runtime.effects.context_providers import ContextProviders
 from harborage.runtime.effects.control_history import ControlHistory
 from harborage.runtime.effects.executor import CatalogToolExecutor
 from harborage.runtime.effects.gates import Gates
-from harborage.runtime.effects.model_recording import Hearing
+from harborage.runtime.effects.model_recording import ModelRecorder
 from harborage.runtime.loop.pauses import PauseCoordinator
 from harborage.runtime.loop.state import ControlErrors
 from harborage.state.errors import DatabaseError
@@ -33,8 +33,8 @@ def _default_redactor() -> Redactor:
     return REDACTOR_DRIVERS.factory("patterns")()
 
 
-class _Left(msgspec.Struct, frozen=True, gc=False):
-    """Says in the log what was left; made for each step of each run, so it is small."""
+class _LogAbandoned(msgspec.Struct, frozen=True, gc=False):
+    """Logs code that was abandoned because it ignored its cancellation; made for each step, so it is small."""
 
     logger: logging.Logger
     who: Quadruple
@@ -42,26 +42,25 @@ class _Left(msgspec.Struct, frozen=True, gc=False):
 
     def __call__(self, problem: BaseException | None) -> None:
         why = "" if problem is None else f", and could not be closed: {error_text(problem)}"
-        text = "run %s: %s was left: it ignored its cancellation for %g s%s"
+        text = "run %s: %s was abandoned: it ignored its cancellation for %g s%s"
         self.logger.warning(text, self.who.run_id, self.what, CANCEL_GRACE_S, why)
 
 
 class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
-    """What effects need. `pause_ttl` is how long a pause may stay open, `approval_ttl` how long a call that waits for a
-    yes; None lets it wait for ever.
+    """The services that the effects of all runs share.
 
-    `binds_answers` refuses an approval or rejection that names another token than the open pause has.
+    `pause_ttl` is how long a pause may stay open, `approval_ttl` how long a call may wait for approval; None is for
+    ever. `binds_answers` refuses an approval or rejection that names another token than the open pause has.
     `announces` makes the runtime publish decisions, finishes and planner errors that the planner itself did not.
     `folds` keeps a run going when compression fails, by an arithmetic summary, and compresses again when it must.
     `keys_pauses` lets a step that is repeated after a crash find the pause that it opened; only where no run id is ever
     used twice. `redactor` takes secrets out of what a person is shown, and out of reasoning before it is recorded.
-    `hearing` hears what planners ask of their models, for the record. `patience` is how long a run waits for a
-    provider that is down; None lets it fail at once. `is_recorded` says that runs are kept and carried
-    on, so that what they observe is what a record can hold, and a database that refuses is asked again. `admit`
-    refuses that a run spawns another. `desk` asks context providers, and has the memory of sessions. `stragglers` owns
-    decisions that ignore their cancellation, of executors that belong to an embedder. `tells_with_record` says that
-    what a run publishes is kept with what it
-    records: what is not on record was not told.
+    `model_recorder` records the planners' model calls. `patience` is how long a run waits for a provider that is down;
+    None lets it fail at once. `is_recorded` says that runs are recorded and resumed, so that their observations are
+    values that a record can hold, and a step that the database refuses is retried. `admit` may refuse that a run spawns
+    another. `context_providers` are queried for each run, and hold the session memory. `stragglers` owns decisions that
+    ignore their cancellation, of an embedder's own executors. `publishes_with_record` says that a run's events are
+    committed with the entries that it records, so that none is published of an entry that was not recorded.
     """
 
     pauses: PauseCoordinator
@@ -82,30 +81,36 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     keys_pauses: bool = False
     is_recorded: bool = False
     patience: timedelta | None = None
-    hearing: Hearing | None = None
+    model_recorder: ModelRecorder | None = None
     redactor: Redactor = msgspec.field(default_factory=_default_redactor)
     stragglers: Crew | None = None
-    desk: ContextDesk | None = None
+    context_providers: ContextProviders | None = None
     admit: Callable[[Quadruple], Awaitable[None]] | None = None
-    tells_with_record: bool = False
+    publishes_with_record: bool = False
     logger: logging.Logger = logging.getLogger("harborage.runtime")
 
     def reraise_refusal(self, error: HarborageError) -> None:
-        """A database that refuses a run that is recorded has not failed its step, which is taken again."""
+        """Raise a database error of a recorded run again: the step has not failed, and is retried."""
         if isinstance(error, DatabaseError) and self.is_recorded:
             raise error
 
     def answer_by(self, ttl: timedelta | None, deadline: datetime | None) -> datetime | None:
-        """Until when what is asked now can be answered: for `ttl`, but not beyond the run's deadline; None for ever."""
+        """Return until when a question that is asked now can be answered: for `ttl`, at most until the run's deadline.
+
+        None is for ever.
+        """
         own = None if ttl is None else self.stamp.now() + ttl
         return earliest(own, deadline)
 
     def leavable(
         self, work: Awaitable[T], what: str, who: Quadruple, *, owner: asyncio.Task[Any] | None = None
     ) -> Awaitable[T]:
-        """What code of others gives, which cannot hold up its run: when that is to end and the work goes on for longer
-        than the grace, it is ended, and its name is logged. `owner` is the task that awaits it, where that is known."""
-        return leavable(work, clock=self.clock, on_left=_Left(self.logger, who, what), owner=owner)
+        """Await user code without letting it hold up its run.
+
+        Work that ignores its cancellation for longer than the grace is abandoned, and the log names it. `owner` is the
+        task that awaits it, where that is known.
+        """
+        return leavable(work, clock=self.clock, on_left=_LogAbandoned(self.logger, who, what), owner=owner)
 
     def emit(self, type: EventType, who: Quadruple, payload: Payload, at: datetime | None = None) -> None:
         """Publish an event about a run, as of `at` or now. Announcing must not end a run, so a failure is logged."""

@@ -237,7 +237,7 @@ async def _resume(services: AgentServices, who: Quadruple, control: ControlEvent
         settled = await services.pauses.status(pause.token, who=who)
         if not _has_settled(control, settled):
             raise
-        if services.tells_with_record:  # that process told nobody, since it did not record what it did
+        if services.publishes_with_record:  # that process told nobody, since it did not record what it did
             decision = str(settled.decision or "")
             told = PauseResumedPayload(token=settled.token, reason=settled.reason, decision=decision)
             services.emit(EventType.PAUSE_RESUMED, who, told)

@@ -47,7 +47,7 @@ from harborage.runtime.effects.gates import NO_GATE
 from harborage.runtime.effects.hard_cancel import HardCancel
 from harborage.runtime.effects.interrupted import Doubts
 from harborage.runtime.effects.ledger import call_keys, metered
-from harborage.runtime.effects.planning import plan, recall
+from harborage.runtime.effects.planning import plan, restore_planned
 from harborage.runtime.effects.providing import context_effects
 from harborage.runtime.effects.run_resources import withheld
 from harborage.runtime.effects.steering import bridge, open_pause, steer
@@ -193,7 +193,7 @@ class AgentEffects:
 
     def _planned_before(self, call: StepCall, planned: Planned) -> None:
         """A run that is carried on goes on recording where it left off: what is on record is not recorded again."""
-        recall(self._live[call.run_id], planned)
+        restore_planned(self._live[call.run_id], planned)
 
     async def _steer(self, call: StepCall) -> list[Steered]:
         live = self._live[call.run_id]

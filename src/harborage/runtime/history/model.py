@@ -14,7 +14,7 @@ import msgspec
 from harborage import codec
 from harborage.identity import Quadruple
 from harborage.planner import Decision, Finish, PauseReason, SpawnSpec
-from harborage.runtime.durable.model_records import Answered, Failure
+from harborage.runtime.durable.model_records import Failure, RecordedAnswer
 from harborage.runtime.loop.controls import ControlType
 from harborage.runtime.loop.seam import RunRequest
 
@@ -35,7 +35,7 @@ class ModelAsked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One call of the model: the number of messages of its prompt, and its answer or error."""
 
     messages: int = 0
-    answer: Answered | None = None
+    answer: RecordedAnswer | None = None
     failure: Failure | None = None
 
 

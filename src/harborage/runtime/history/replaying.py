@@ -26,7 +26,7 @@ from harborage.runtime.durable.journal import Begun, Done, Ended, Failed, Journa
 from harborage.runtime.durable.model_records import prompts_of
 from harborage.runtime.durable.steps import Effect, StepCall
 from harborage.runtime.effects.assembly import Assembly, Setup, assemble
-from harborage.runtime.effects.model import Thought
+from harborage.runtime.effects.model import ReasonerConfig
 from harborage.runtime.history.differences import Difference, DifferenceKind, value_diff
 from harborage.runtime.history.offline import Attempts, RecordedCall, ReplayClient, offline
 from harborage.runtime.history.reading import Opened, exchanges_in, open_record
@@ -153,10 +153,10 @@ async def replay(
 
 def _replay_setup(setup: Setup, served: ReplayClient, clock: _RecordedClock, artifacts: ArtifactStore | None) -> Setup:
     """The same parts over a served model, with nothing that reaches out or lasts."""
-    mind = setup.mind
+    reasoner = setup.reasoner
     return replace(
         setup,
-        mind=replace(mind, model=served) if isinstance(mind, Thought) else mind,
+        reasoner=replace(reasoner, model=served) if isinstance(reasoner, ReasonerConfig) else reasoner,
         options=replace(setup.options, records_model=False, limits=Limits(), provider_patience=timedelta()),
         bus=None,
         artifacts=setup.artifacts if artifacts is None else artifacts,

@@ -264,7 +264,7 @@ class ApprovalGate:
 
     async def _awaited(self, asked: Awaitable[PolicyAnswer], request: ApprovalRequest) -> PolicyAnswer:
         def left(_: BaseException | None) -> None:
-            _log.warning("the approval policy of %r was left: it ignored its cancellation", request.tool)
+            _log.warning("the approval policy of %r was abandoned: it ignored its cancellation", request.tool)
 
         with CancelScope(self._clock, POLICY_TIMEOUT_S):
             return await leavable(asked, clock=self._clock, on_left=left)
