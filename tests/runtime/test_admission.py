@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -136,8 +136,16 @@ class Counted:
         return call
 
 
-async def calls_of_a_hard_cancel(fan: int) -> tuple[int, int]:
-    """How many runs a tree has over a storage, and how many calls of it a hard cancel of them takes."""
+class Calls(NamedTuple):
+    """How many runs a tree has, and how many calls of its storage it takes to spawn them, and to end them."""
+
+    size: int
+    spawning: int
+    ending: int
+
+
+async def calls_of_a_tree(fan: int) -> Calls:
+    """Of one that is spawned, and then cancelled hard."""
     counts: Counter[str] = Counter()
     # Time stands still, so that nothing is kept by itself because this process was slow.
     async with await open_storage("memory:") as storage:
@@ -149,22 +157,28 @@ async def calls_of_a_hard_cancel(fan: int) -> tuple[int, int]:
             while len(await rt.tasks.list(ME)) < size:
                 await settle(100)
             await settle(2_000)
+            spawning = counts.total()
             counts.clear()
             await run.cancel(hard=True)
             assert (await run.result()).reason is FinishReason.CANCELLED
             while not all(status.phase.is_final for status in await rt.runs(who=ME)):
                 await settle(100)
-    return size, counts.total()
+    return Calls(size, spawning, counts.total())
 
 
 async def test_ending_a_larger_tree_costs_no_more_for_each_run() -> None:
     """Over a storage, counted in calls of it."""
-    small, few = await calls_of_a_hard_cancel(3)
-    large, many = await calls_of_a_hard_cancel(9)
-    assert many / large <= 1.2 * few / small, (small, few, large, many)
+    small, large = await calls_of_a_tree(3), await calls_of_a_tree(9)
+    assert large.ending / large.size <= 1.2 * small.ending / small.size, (small, large)
 
 
 async def test_ending_a_tree_takes_few_calls_for_each_run() -> None:
     """So that thousands of runs end in the time that a person waits for."""
-    size, calls = await calls_of_a_hard_cancel(6)
-    assert calls <= 4 * size, (size, calls)
+    calls = await calls_of_a_tree(6)
+    assert calls.ending <= 4 * calls.size, calls
+
+
+async def test_spawning_a_tree_takes_few_calls_for_each_run() -> None:
+    """A spawn is one commit beside those of the step that it is."""
+    calls = await calls_of_a_tree(6)
+    assert calls.spawning <= 9 * calls.size, calls

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from harborage.concurrency import together
 from harborage.planner import BackgroundMemberOutcome, BackgroundResult, FinishReason
+from harborage.planner.spawning import is_own_group
 from harborage.runtime.effects.children import find_group, group_ended, seal_own
 from harborage.runtime.effects.executor import CatalogToolExecutor
 from harborage.runtime.effects.heavy import Projection, heavy_answer, project
 from harborage.tasks import (
     GroupCompletion,
+    GroupNotFoundError,
     MemberOutcome,
     RegistryClosedError,
     TaskFilter,
@@ -23,6 +25,7 @@ from harborage.tasks import (
 )
 
 if TYPE_CHECKING:
+    from harborage.identity import Quadruple
     from harborage.runtime.effects.run_resources import LiveRun
     from harborage.runtime.effects.services import AgentServices
 
@@ -95,14 +98,27 @@ async def end_children(services: AgentServices, live: LiveRun, reason: FinishRea
 async def _report_back(services: AgentServices, tasks: TaskRegistry, live: LiveRun, name: str) -> None:
     who, result = live.base.quadruple, None
     try:
-        group = await find_group(tasks, who, name)
-        if group is not None:  # else it is of an earlier runtime, whose tasks ended with it
-            completion = await group_ended(tasks, who, group.id, clock=services.clock)
+        completion = await _completion(services, tasks, who, name)
+        if completion is not None:
             result = await background_result(completion, name, _project(services, live))
     except RegistryClosedError:
         pass
     finally:
         live.mailbox.deliver(result)
+
+
+async def _completion(
+    services: AgentServices, tasks: TaskRegistry, who: Quadruple, name: str
+) -> GroupCompletion | None:
+    """How the group of this id or name ended, once it has; None for one of an earlier runtime, whose tasks ended with
+    it."""
+    try:
+        if is_own_group(name):  # it was sealed with its task
+            return await group_ended(tasks, who, name, clock=services.clock, is_sealed=True)
+        group = await find_group(tasks, who, name)
+        return None if group is None else await group_ended(tasks, who, group.id, clock=services.clock)
+    except GroupNotFoundError:
+        return None
 
 
 def _project(services: AgentServices, live: LiveRun) -> Project:

@@ -164,8 +164,11 @@ async def group_ended(
     *,
     clock: Timers,
     on_waiting: OnWaiting | None = None,
+    is_sealed: bool = False,
 ) -> GroupCompletion:
     """How the group ended, once it has; where nobody seals it in time, it is sealed here.
+
+    One that is known to take no members any more, as `is_sealed` says, is not read for that.
 
     Raises:
         GroupNotFoundError: unknown, or another session's.
@@ -174,11 +177,10 @@ async def group_ended(
     watch = await registry.watch_group(who.identity, group_id)
     try:
         while True:
-            group = await registry.group(group_id, who=who)
-            seal_at = await _seal_at(registry, who, group)
+            seal_at = None if is_sealed else await _seal_at(registry, who, await registry.group(group_id, who=who))
             if on_waiting is not None and watch.peek() is None:
                 again = clock.now() + LOOK_AGAIN
-                on_waiting(Waiting(again if seal_at is None else min(again, seal_at), group.id))
+                on_waiting(Waiting(again if seal_at is None else min(again, seal_at), group_id))
             left_s = None if seal_at is None else max(0.0, (seal_at - clock.now()).total_seconds())
             with CancelScope(clock, left_s) as scope:
                 completion = await watch.completion()
@@ -223,7 +225,8 @@ async def _await_group(
         with _naming(group.id, name):
             await registry.begin_wait(who.run_id, group.id, who=who)
         await seal_own(registry, who, group)
-    completion = await group_ended(registry, who, group.id, clock=clock, on_waiting=on_waiting)
+    is_sealed = group.status is not GroupStatus.OPEN or group.owner_task_id == who.run_id
+    completion = await group_ended(registry, who, group.id, clock=clock, on_waiting=on_waiting, is_sealed=is_sealed)
     await registry.end_wait(who.run_id, who=who)
     if is_own_group(group.id) and len(completion.members) == 1:
         return _outcome(completion.members[0])
