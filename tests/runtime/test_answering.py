@@ -179,7 +179,7 @@ async def test_a_parameter_of_the_wrong_type_is_named_with_what_it_takes(runtime
         (lambda: bench.rt.start("g", who="ada"), "start: who='ada': expected an identity, such as Identity("),
         (lambda: bench.rt.start(5, who=ME), "start: goal=5: expected a text"),
         (lambda: bench.rt.start("g", who=ME, deadline="noon"), "start: deadline='noon': expected a datetime"),
-        (lambda: bench.rt.start("g", who=ME, limits={"steps": 3}), "limits={'steps': 3}: give harborage.Limits("),
+        (lambda: bench.rt.start("g", who=ME, limits={"steps": 3}), "limits={'steps': 3}: expected harborage.Limits("),
     ]
     for call, wanted in table:
         with pytest.raises(HarborageError) as caught:
