@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from harborage.identity import Quadruple
 from harborage.planner import Finish, FinishReason
-from harborage.runtime.durable.steps import Effect, EffectTable, StepCall
+from harborage.runtime.durable.steps import Change, EffectTable, Note, StepCall
 from harborage.runtime.durable.stored import StoredEngine
 from harborage.runtime.loop.seam import RunRequest
 from harborage.runtime.pauses import Coordinator
@@ -50,9 +50,9 @@ class World:
         """What its runs do here."""
         return EffectTable(
             {
-                "act": Effect(run=self._act, is_intended=True),
-                "wait": Effect(run=self._wait),
-                "stray": Effect(run=self._stray),
+                "act": Change(run=self._act),
+                "wait": Note(run=self._wait),
+                "stray": Note(run=self._stray),
             }
         )
 

@@ -30,7 +30,7 @@ from harborage.runtime.durable.journal import (
     is_outdated,
     raw,
 )
-from harborage.runtime.durable.steps import Effect, EffectTable, StepCall
+from harborage.runtime.durable.steps import EffectTable, Note, StepCall
 from harborage.runtime.durable.stored import StoredEngine
 from harborage.runtime.loop.seam import Durable, RunRequest
 from harborage.runtime.pauses import Coordinator
@@ -144,7 +144,7 @@ async def program(io: Durable, _: RunRequest) -> Finish:
     return Finish(FinishReason.GOAL, [await io.step("look", 1), await io.step("look", 2)])
 
 
-EFFECTS = EffectTable({"look": Effect(run=look)})
+EFFECTS = EffectTable({"look": Note(run=look)})
 
 
 def entries_of(run_id: str, *more: bytes) -> list[bytes]:

@@ -44,7 +44,7 @@ from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable.bodies import digests_of
 from harborage.runtime.durable.engine import RunFailedError
 from harborage.runtime.durable.journal import FORMAT_VERSION, decode_entries
-from harborage.runtime.durable.steps import Effect, EffectTable, StepCall
+from harborage.runtime.durable.steps import EffectTable, Note, StepCall
 from harborage.runtime.durable.stored import StoredEngine
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
@@ -268,7 +268,7 @@ async def _look(call: StepCall) -> Any:
     return call.payload
 
 
-LOOK = EffectTable({"look": Effect(run=_look)})
+LOOK = EffectTable({"look": Note(run=_look)})
 
 
 async def record_histories() -> Recorded:

@@ -15,8 +15,9 @@ from harborage import codec
 from harborage.concurrency import Crew
 from harborage.identity import Identity
 from harborage.planner import Finish, PauseReason
+from harborage.runtime.durable import steps
 from harborage.runtime.durable.journal import Arrived, Entry, decode_entry
-from harborage.runtime.durable.steps import Doubt, Effect, EffectTable, StepCall, Waiting
+from harborage.runtime.durable.steps import Change, Doubt, EffectTable, Note, StepCall, Wait, Waiting
 from harborage.runtime.loop.arrivals import Arrivals
 from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.loop.seam import Program, RunRequest
@@ -135,24 +136,23 @@ class World:
 
     def effects(self, engine: Engine) -> EffectTable:
         """The effects, with children that are runs of `engine`."""
-        intended = partial(Effect, run=self._act, is_intended=True)
         return EffectTable(
             {
-                "look": Effect(run=self._act),
-                "renamed": Effect(run=self._act),
-                "keyed": intended(),
-                "pay": intended(in_doubt=lambda _: Doubt.ASK, unknown=lambda _: UNKNOWN),
-                "fail": Effect(run=self._fail),
-                "linger": Effect(run=self._linger, is_interruptible=True),
-                "rest": Effect(run=self._linger, is_interruptible=True, yields_to_cancel=True),
-                "task.spawn": intended(run=partial(_spawn, engine)),
-                "task.await": Effect(run=partial(_await, engine)),
-                "join": Effect(
-                    run=partial(_await, engine),
-                    is_interruptible=True,
-                    yields_to_cancel=True,
-                    waits_for=lambda call: Waiting(run_id=call.payload),
+                "look": Note(run=self._act),
+                "renamed": Note(run=self._act),
+                "keyed": Change(run=self._act),
+                "pay": steps.Act(
+                    run=self._act,
+                    in_doubt=lambda _: Doubt.ASK,
+                    unknown=lambda _: UNKNOWN,
+                    may_repeat=lambda _: False,
                 ),
+                "fail": Note(run=self._fail),
+                "linger": Note(run=self._linger, is_interruptible=True),
+                "rest": Wait(run=self._linger),
+                "task.spawn": Change(run=partial(_spawn, engine)),
+                "task.await": Note(run=partial(_await, engine)),
+                "join": Wait(run=partial(_await, engine), waits_for=lambda call: Waiting(run_id=call.payload)),
             }
         )
 

@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from harborage.concurrency import CancelScope, Crew
 from harborage.identity import Quadruple
@@ -16,7 +15,7 @@ from harborage.planner import BackgroundResult, PauseReason
 from harborage.runtime.durable.journal import Patched
 from harborage.runtime.durable.mailbox import Mailbox
 from harborage.runtime.durable.outbox import Outbox
-from harborage.runtime.durable.steps import Effect, StepCall, Waiting
+from harborage.runtime.durable.steps import Act, Change, Effect, Note, StepCall, Wait, Waiting
 from harborage.runtime.loop.arrivals import NOTHING, Hold, Interrupt, Woken
 from harborage.runtime.pauses import Coordinator, Pause, PauseDecision, PauseNotFoundError, PauseRequest
 from harborage.runtime.steering import ControlEvent, ControlType, Inbox, InboxRegistry, Scope
@@ -32,10 +31,16 @@ async def nothing(call: Any) -> None:
     """An effect that does nothing."""
 
 
-STEADY = Effect(run=nothing)
-CUTTABLE = Effect(run=nothing, is_interruptible=True)
+STEADY = Note(run=nothing)
+CUTTABLE = Note(run=nothing, is_interruptible=True)
 FLIGHT = StepCall("r", "1", "step", None)
-RESTING = Effect(run=nothing, is_interruptible=True, yields_to_cancel=True)
+RESTING = Wait(run=nothing)
+ACTING: dict[Effect, Effect] = {
+    STEADY: Change(run=nothing, acts=True),
+    CUTTABLE: Act(run=nothing),
+    RESTING: Act(run=nothing, yields_to_cancel=lambda _: True),
+}
+"""The kind that is interrupted like each of these, and does not begin once the run is cancelled."""
 
 
 class DeafCoordinator(Coordinator):
@@ -131,7 +136,7 @@ async def test_what_forbids_an_effect_and_what_cuts_it(
     wanted = next((why for kind, why in reasons.get(cause, {}).items() if kind is effect), None)
     assert mailbox.interrupt_of(effect, FLIGHT) == wanted
     assert flown.done() == (wanted is not None)
-    acting = replace(effect, acts=True)
+    acting = ACTING[effect]
     barred = Interrupt.SOFT_CANCEL if cause == "soft" else mailbox.reason
     assert mailbox.bar_of(acting, FLIGHT) == (wanted or barred)
     assert mailbox.bar_of(effect, FLIGHT) == wanted
@@ -402,7 +407,7 @@ async def test_a_run_whose_record_is_being_written_is_at_work(
             await gate.wait()
 
     mailbox.outbox = Outbox("r", Slow(), crew)
-    effect = Effect(run=nothing, is_interruptible=True, waits_for=lambda _: Waiting())
+    effect = Wait(run=nothing, waits_for=lambda _: Waiting())
     mailbox.enter(CancelScope(), effect, StepCall("r", "1.0.1", "approve.x", None))
     assert mailbox.waiting == Waiting()
     mailbox.outbox.note(Patched(at=FakeClock().now(), change="c"))
@@ -414,8 +419,8 @@ async def test_a_run_whose_record_is_being_written_is_at_work(
     assert mailbox.waiting == Waiting()
 
 
-ASKING = Effect(run=nothing, is_interruptible=True, yields_to_cancel=True, waits_for=lambda _: Waiting(run_id="c"))
-AWAITING = replace(ASKING, yields_to_pause=True)
+ASKING = Wait(run=nothing, waits_for=lambda _: Waiting(run_id="c"))
+AWAITING = Wait(run=nothing, waits_for=lambda _: Waiting(run_id="c"), yields_to_pause=True)
 
 
 @pytest.mark.parametrize("effect", [ASKING, AWAITING], ids=["asking", "awaiting"])

@@ -23,7 +23,7 @@ from harborage.runtime.durable.engine import (
 from harborage.runtime.durable.journal import Begun, Cut, Done, Entry, Failed, Joined
 from harborage.runtime.durable.mailbox import Mailbox
 from harborage.runtime.durable.recorder import Recorder
-from harborage.runtime.durable.steps import Doubt, Effect, EffectTable, StepCall
+from harborage.runtime.durable.steps import Act, Change, Doubt, Effect, EffectTable, Note, StepCall
 from harborage.runtime.loop.arrivals import Interrupt, StepInterruptedError
 from harborage.runtime.loop.joins import Cancelled
 from harborage.runtime.loop.joins import Done as BranchDone
@@ -83,7 +83,7 @@ def opened(record: PickyRecord, crew: Crew) -> Open:
         clock = FakeClock()
         inbox = InboxRegistry(clock=clock).open(RUN)
         mailbox = Mailbox(inbox, Coordinator(clock=clock), crew, clock=clock)
-        parts = {"journal": record, "mailbox": mailbox, "past": past, "clock": clock, "crew": crew, **options}
+        parts = {"record": record, "mailbox": mailbox, "past": past, "clock": clock, "crew": crew, **options}
         return Recorder("r", EffectTable(effects), **parts)
 
     return make
@@ -95,6 +95,10 @@ def hard_cancel(io: Recorder) -> None:
 
 async def echo(call: StepCall) -> Any:
     return call.payload
+
+
+def never(call: StepCall) -> bool:
+    return False
 
 
 async def boom(call: StepCall) -> Any:
@@ -113,7 +117,7 @@ async def test_an_intent_is_kept_before_the_effect_begins(opened: Open, record: 
         seen.extend(record.entries())
         return "done"
 
-    io = opened({"look": Effect(run=look, is_intended=True), "plain": Effect(run=echo)})
+    io = opened({"look": Change(run=look), "plain": Note(run=echo)})
     assert await io.step("plain", 0) == 0
     assert await io.step("look", {"a": 1}) == "done"
     plain, begun = seen
@@ -132,7 +136,7 @@ async def test_what_follows_a_step_runs_once_the_step_is_kept_and_never_again(
     async def after(call: StepCall, result: Any) -> None:
         hooked.append(len(record.entries()))
 
-    effects = {"one": Effect(run=echo, after=after)}
+    effects = {"one": Act(run=echo, after=after, is_intended=False, may_repeat=never)}
     assert await opened(effects).step("one", 1) == 1
     assert hooked == [1]
     assert await opened(effects, record.entries()).step("one", 1) == 1
@@ -142,9 +146,7 @@ async def test_what_follows_a_step_runs_once_the_step_is_kept_and_never_again(
 async def test_a_recorded_answer_reaches_the_process_that_uses_it(opened: Open, record: PickyRecord) -> None:
     """Once, with the step and what was recorded; a live answer is not."""
     heard: list[Any] = []
-    effects = {
-        "one": Effect(run=echo, is_intended=True, recalled=lambda call, answer: heard.append((call.key, answer)))
-    }
+    effects = {"one": Change(run=echo, recalled=lambda call, answer: heard.append((call.key, answer)))}
     assert await opened(effects).step("one", 1) == 1
     assert heard == []
     assert await opened(effects, record.entries()).step("one", 1) == 1
@@ -158,14 +160,14 @@ async def test_a_hook_that_fails_leaves_the_step_recorded(opened: Open, record: 
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        await opened({"one": Effect(run=echo, after=after)}).step("one", 1)
+        await opened({"one": Act(run=echo, after=after, is_intended=False, may_repeat=never)}).step("one", 1)
     assert [type(entry) for entry in record.entries()] == [Done]
 
 
 async def test_without_a_journal_it_only_acts(opened: Open) -> None:
     """Nothing is encoded, so anything may be handed over and come back, and errors are themselves."""
     thing = object()
-    io = opened({"echo": Effect(run=echo, is_intended=True), "boom": Effect(run=boom)}, journal=None)
+    io = opened({"echo": Change(run=echo), "boom": Note(run=boom)}, record=None)
     assert await io.step("echo", thing) is thing
     with pytest.raises(KeyError):
         await io.step("boom", None)
@@ -178,17 +180,17 @@ async def _step(name: str, payload: Any, io: Any) -> Any:
 
 async def test_a_result_comes_back_as_its_type(opened: Open, record: PickyRecord) -> None:
     """The registered type reads the record; without one it is plain data."""
-    io = opened({"typed": Effect(run=echo, result=Point), "plain": Effect(run=echo)})
+    io = opened({"typed": Note(run=echo, result=Point), "plain": Note(run=echo)})
     for name in ("typed", "plain"):
         assert await io.step(name, Point(3)) == Point(3)
     await io.flush()
-    again = opened({"typed": Effect(run=echo, result=Point), "plain": Effect(run=echo)}, record.entries())
+    again = opened({"typed": Note(run=echo, result=Point), "plain": Note(run=echo)}, record.entries())
     assert [await again.step(name, Point(3)) for name in ("typed", "plain")] == [Point(3), {"x": 3}]
 
 
 async def test_a_failure_is_kept_with_its_class_and_text(opened: Open, record: PickyRecord) -> None:
     """Text that JSON cannot hold is escaped; a run carried on gets the class by name."""
-    io = opened({"boom": Effect(run=boom)})
+    io = opened({"boom": Note(run=boom)})
     with pytest.raises(KeyError):
         await io.step("boom", None)
     await io.flush()
@@ -196,13 +198,13 @@ async def test_a_failure_is_kept_with_its_class_and_text(opened: Open, record: P
     assert isinstance(failed, Failed)
     assert (failed.error, failed.message) == ("KeyError", "'boom \\ud800'")
     with pytest.raises(RecordedFailureError, match="step 'boom' failed: KeyError") as caught:
-        await opened({"boom": Effect(run=boom)}, [failed]).step("boom", None)
+        await opened({"boom": Note(run=boom)}, [failed]).step("boom", None)
     assert (caught.value.name, caught.value.error) == ("boom", "KeyError")
 
 
 async def test_an_unknown_effect_is_named(opened: Open, record: PickyRecord) -> None:
     """With those that are known, and before anything is noted."""
-    io = opened({"one": Effect(run=echo), "tool.": Effect(run=echo)})
+    io = opened({"one": Note(run=echo), "tool.": Note(run=echo)})
     with pytest.raises(NotFoundError, match=r"no effect 'two'.*one, tool\."):
         await io.step("two", None)
     await io.flush()
@@ -211,18 +213,18 @@ async def test_an_unknown_effect_is_named(opened: Open, record: PickyRecord) -> 
 
 async def test_doubt_without_an_answer_of_its_own_is_a_repeat(opened: Open, record: PickyRecord) -> None:
     """A step that asks, but has nothing to say for `unknown`, is run again."""
-    io = opened({"one": Effect(run=stop, is_intended=True, is_interruptible=True)})
+    io = opened({"one": Act(run=stop)})
     cut = asyncio.create_task(io.step("one", 1))
     await settle()
     cut.cancel()
     await asyncio.wait({cut})
-    again = Effect(run=echo, is_intended=True, in_doubt=lambda _: Doubt.ASK)
+    again = Act(run=echo, in_doubt=lambda _: Doubt.ASK)
     assert await opened({"one": again}, record.entries()).step("one", 1) == 1
 
 
 async def test_an_interrupted_step_is_noted_as_cut(opened: Open, record: PickyRecord) -> None:
     """In flight or not yet begun; what is not interruptible goes on."""
-    io = opened({"stop": Effect(run=stop, is_interruptible=True), "echo": Effect(run=echo)})
+    io = opened({"stop": Note(run=stop, is_interruptible=True), "echo": Note(run=echo)})
     asyncio.get_running_loop().call_soon(hard_cancel, io)
     for _ in range(2):
         with pytest.raises(StepInterruptedError, match="step 'stop' interrupted: hard_cancel"):
@@ -240,9 +242,7 @@ async def test_a_step_that_cancels_its_own_run_is_not_hit_behind_its_back(opened
         hard_cancel(io)
         return "said so"
 
-    io = opened(
-        {"suicide": Effect(run=suicide, is_interruptible=True), "stop": Effect(run=stop, is_interruptible=True)}
-    )
+    io = opened({"suicide": Note(run=suicide, is_interruptible=True), "stop": Note(run=stop, is_interruptible=True)})
     assert await io.step("suicide", None) == "said so"
     await settle()
     with pytest.raises(StepInterruptedError) as caught:
@@ -261,14 +261,14 @@ async def test_what_nothing_interrupts_is_not_hit_by_what_the_step_before_asked_
         await settle()
         return "rested"
 
-    io = opened({"suicide": Effect(run=suicide, is_interruptible=True), "rest": Effect(run=rest)})
+    io = opened({"suicide": Note(run=suicide, is_interruptible=True), "rest": Note(run=rest)})
     assert await io.step("suicide", None) == "said so"
     assert await io.step("rest", None) == "rested"
 
 
 async def test_a_cancellation_of_the_run_itself_passes_through(opened: Open, record: PickyRecord) -> None:
     """It is no failure and no cut: the record stands where it stood."""
-    io = opened({"stop": Effect(run=stop, is_interruptible=True)})
+    io = opened({"stop": Note(run=stop, is_interruptible=True)})
     task = asyncio.create_task(io.step("stop", None))
     await settle()
     task.cancel()
@@ -287,7 +287,7 @@ async def test_a_cancellation_from_elsewhere_is_a_failure(opened: Open, record: 
         await victim
 
     for is_interruptible in (False, True):
-        io = opened({"one": Effect(run=await_victim, is_interruptible=is_interruptible)})
+        io = opened({"one": Note(run=await_victim, is_interruptible=is_interruptible)})
         with pytest.raises(StrayCancellationError, match="'one' awaited something") as caught:
             await io.step("one", None)
         assert isinstance(caught.value.__cause__, asyncio.CancelledError)
@@ -321,7 +321,7 @@ async def test_another_question_than_the_recorded_one_is_a_mismatch(
     opened: Open, record: PickyRecord, before: list[str], after: list[str], words: tuple[str, ...]
 ) -> None:
     """Place, record and question are named, wherever in the run they part."""
-    effects = {"a": Effect(run=echo), "b": Effect(run=echo)}
+    effects = {"a": Note(run=echo), "b": Note(run=echo)}
     entries = await recorded(opened(effects), record, *before)
     with pytest.raises(HistoryMismatchError) as caught:
         await recorded(opened(effects, entries), record, *after)
@@ -332,7 +332,7 @@ async def test_another_question_than_the_recorded_one_is_a_mismatch(
 async def test_branches_that_never_joined_are_not_taken_for_a_step(opened: Open, record: PickyRecord) -> None:
     """A process died in mid gather; code that asks for a step there parts from the record, and so does a branch that
     asks for another one."""
-    effects = {"a": Effect(run=echo, is_intended=True), "b": Effect(run=echo), "stop": Effect(run=stop)}
+    effects = {"a": Change(run=echo), "b": Note(run=echo), "stop": Note(run=stop)}
     task = asyncio.create_task(recorded(opened(effects), record, "/a/stop"))
     await settle()
     task.cancel()
@@ -347,9 +347,9 @@ async def test_branches_that_never_joined_are_not_taken_for_a_step(opened: Open,
 
 async def test_a_record_of_another_shape_is_a_mismatch(opened: Open, record: PickyRecord) -> None:
     """A result that this code's type cannot read blocks the run instead of failing it."""
-    entries = await recorded(opened({"a": Effect(run=echo)}), record, "a")
+    entries = await recorded(opened({"a": Note(run=echo)}), record, "a")
     with pytest.raises(HistoryMismatchError, match=r"at 1: recorded step 'a \(Expected `object`.*asks for 'Point'"):
-        await opened({"a": Effect(run=echo, result=Point)}, entries).step("a", 1)
+        await opened({"a": Note(run=echo, result=Point)}, entries).step("a", 1)
 
 
 async def test_a_rollover_asked_for_in_a_branch_is_the_runs(opened: Open) -> None:
@@ -365,7 +365,7 @@ async def test_a_rollover_asked_for_in_a_branch_is_the_runs(opened: Open) -> Non
 
 async def test_what_a_refused_write_held_is_written_with_the_next(opened: Open, record: PickyRecord) -> None:
     """A journal that is busy for a moment loses nothing, and keeps the order."""
-    io = opened({"a": Effect(run=echo), "b": Effect(run=echo)})
+    io = opened({"a": Note(run=echo), "b": Note(run=echo)})
     await io.step("a", 1)
     record.refusals = 1
     with pytest.raises(OSError, match="busy"):
@@ -389,7 +389,7 @@ async def test_a_loser_that_is_cut_while_writing_drops_no_others_entries(opened:
         record.waits = asyncio.Event()
         await io.step("stop", None)
 
-    io = opened({"wins": Effect(run=wins), "stop": Effect(run=stop, is_intended=True)})
+    io = opened({"wins": Note(run=wins), "stop": Change(run=stop)})
     racing = asyncio.create_task(io.gather([partial(_step, "wins", None), writes], JoinSpec(JoinKind.FIRST_SUCCESS)))
     await settle()
     released.set()
@@ -400,7 +400,7 @@ async def test_a_loser_that_is_cut_while_writing_drops_no_others_entries(opened:
 
 async def test_branch_failures_are_outcomes(opened: Open, record: PickyRecord) -> None:
     """Live and on the way back; a branch never takes its siblings along."""
-    effects = {"boom": Effect(run=boom), "a": Effect(run=echo)}
+    effects = {"boom": Note(run=boom), "a": Note(run=echo)}
     for past in ([], None):
         io = opened(effects, record.entries() if past is None else past)
         outcomes = await io.gather([partial(_step, "boom", 1), partial(_step, "a", 1)], ALL)
@@ -409,7 +409,7 @@ async def test_branch_failures_are_outcomes(opened: Open, record: PickyRecord) -
 
 async def test_positions_of_another_history_do_not_count(opened: Open, record: PickyRecord) -> None:
     """A straggler of the first history that wrote late is not taken for a step of the second."""
-    effects = {"a": Effect(run=echo, is_intended=True), "b": Effect(run=echo, is_intended=True)}
+    effects = {"a": Change(run=echo), "b": Change(run=echo)}
     entries = await recorded(opened(effects), record, "a")
     second = opened(effects, entries, history=1)
     assert await second.step("b", 2) == 2
@@ -418,7 +418,7 @@ async def test_positions_of_another_history_do_not_count(opened: Open, record: P
 
 async def test_an_intent_that_was_refused_is_not_kept_later(opened: Open, record: PickyRecord) -> None:
     """Its step never began: on record it would leave a doubt where there is none."""
-    io = opened({"act": Effect(run=echo, is_intended=True), "look": Effect(run=echo)})
+    io = opened({"act": Change(run=echo), "look": Note(run=echo)})
     await io.step("look", 1)
     record.refusals = 1
     with pytest.raises(OSError, match="busy"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harborage.errors import NotFoundError
-from harborage.runtime.durable.steps import Effect, EffectTable, StepCall
+from harborage.runtime.durable.steps import Change, EffectTable, Note, StepCall
 from tests.kit.tables import each_row
 
 
@@ -15,7 +15,7 @@ async def nothing(call: StepCall) -> None:
 
 def test_an_exact_name_outranks_its_family() -> None:
     """`tool.` stands for every name that begins with it, unless that name has an effect of its own."""
-    family, own = Effect(run=nothing), Effect(run=nothing, is_intended=True)
+    family, own = Note(run=nothing), Change(run=nothing)
     table = EffectTable({"tool.": family, "tool.special": own, "plan": own})
     assert table.find("tool.special") is own
     for name in ("tool.other", "tool.", "tool.a.b"):
@@ -25,7 +25,7 @@ def test_an_exact_name_outranks_its_family() -> None:
 @each_row("name", ["", "tool", "toolbox.x", "Tool.x", "plan.x", "."])
 def test_a_name_that_only_looks_alike_is_unknown(name: str) -> None:
     """The error names it and what there is."""
-    table = EffectTable({"tool.": Effect(run=nothing), "plan": Effect(run=nothing)})
+    table = EffectTable({"tool.": Note(run=nothing), "plan": Note(run=nothing)})
     with pytest.raises(NotFoundError, match=r"known: plan, tool\.") as caught:
         table.find(name)
     assert caught.value.id == name

@@ -14,7 +14,7 @@ import pytest
 from harborage.planner import Finish, FinishReason, PauseReason
 from harborage.runtime.durable.engine import RunPhase
 from harborage.runtime.durable.lease import LeasedRun
-from harborage.runtime.durable.steps import Effect, EffectTable, Waiting
+from harborage.runtime.durable.steps import EffectTable, Wait, Waiting
 from harborage.runtime.durable.stored import StoredEngine
 from harborage.runtime.loop.arrivals import Hold, StepInterruptedError
 from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
@@ -68,9 +68,7 @@ async def never(_: Any) -> None:
     await asyncio.get_running_loop().create_future()
 
 
-EFFECTS = EffectTable(
-    {"await": Effect(run=never, is_interruptible=True, yields_to_cancel=True, waits_for=lambda _: Waiting())}
-)
+EFFECTS = EffectTable({"await": Wait(run=never, waits_for=lambda _: Waiting())})
 
 
 @asynccontextmanager

@@ -25,7 +25,7 @@ from harborage.runtime.durable.journal import (
     decode_entry,
     encode_entry,
 )
-from harborage.runtime.durable.steps import Effect, EffectTable
+from harborage.runtime.durable.steps import Act, Effect, EffectTable
 from harborage.runtime.durable.stored import StoredEngine
 from harborage.runtime.loop.controls import ControlEvent
 from harborage.runtime.loop.seam import Program, RunRequest
@@ -95,7 +95,7 @@ class RepeatsEverything(StoredEngine):
 
     async def serve(self, program: Program, effects: EffectTable) -> None:
         def careless(effect: Effect) -> Effect:
-            return replace(effect, in_doubt=None)
+            return replace(effect, in_doubt=None) if isinstance(effect, Act) else effect
 
         table = {name: careless(effect) for name, effect in effects._exact.items()}
         await super().serve(program, EffectTable(table))

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
 from harborage.errors import HarborageError, NotFoundError
+from harborage.runtime.loop.arrivals import Interrupt
 
 
 class StepCall(msgspec.Struct, frozen=True, gc=False):
@@ -45,11 +46,50 @@ class StepPutOffError(HarborageError):
         super().__init__(f"{reason}; begun again at {until:%Y-%m-%d %H:%M:%S} UTC")
 
 
+class Done(msgspec.Struct, frozen=True, gc=False):
+    """The step was performed, and its outcome is recorded or on its way to the record; `result` is what it gave."""
+
+    result: Any
+
+
+class Failed(msgspec.Struct, frozen=True, gc=False):
+    """The step raised `error`, which is its recorded outcome: it is never performed again."""
+
+    error: Exception
+
+
+class Cut(msgspec.Struct, frozen=True, gc=False):
+    """The step was cut short, or did not begin at all; `reason` is what interrupted it."""
+
+    reason: Interrupt
+
+
 class Waiting(msgspec.Struct, frozen=True):
-    """What a step that only waits waits for: a time, the end of another run, or both; a control ends it, too."""
+    """The step can only wait: for a time, the end of another run, or both; a control ends the wait, too.
+
+    `reason` says why a step that was put off is begun again at that time.
+    """
 
     until: datetime | None = None
     run_id: str = ""
+    reason: str = ""
+
+
+Answer: TypeAlias = Done | Failed | Cut | Waiting
+"""What came of performing a step."""
+
+
+class Performer(Protocol):
+    """What a host is to the runs that it executes: it performs their steps, each with its intent, work and commit."""
+
+    async def perform(self, call: StepCall) -> Answer:
+        """Perform a step that has no recorded outcome; `call.begun` says how often it had begun before.
+
+        Raises:
+            RunLeftError: the run can go on later, or elsewhere, but not here now.
+            CancelledError: this host stops executing the run.
+        """
+        ...
 
 
 class Doubt(StrEnum):
@@ -60,52 +100,167 @@ class Doubt(StrEnum):
     CLEAR_UP = "clear_up"
 
 
-class Effect(msgspec.Struct, frozen=True, kw_only=True):
-    """A registered effect.
+Run: TypeAlias = Callable[[StepCall], Awaitable[Any]]
+Recalled: TypeAlias = Callable[[StepCall, Any], None]
 
-    `run` does the work. `result` is the type a recorded result is read back as. `is_intended` records an intent before
-    the work. `in_doubt` is asked when an intent without an outcome is found: REPEAT runs it again with the same key,
-    ASK takes the answer of `unknown` instead, CLEAR_UP that of `clear_up`, which may take its time and be cut short
-    like the work itself; where that answers REPEAT, the work is done again after all. `after` runs once the outcome is
-    recorded, or on its way there (`is_kept_soon`), and never for a recorded one; `recalled` hears of a recorded one
-    instead, for what must be at hand in the process that carries the run on. `cut` hears of a step that was cut short,
-    be it before it began here, or in a process that is gone. `is_interruptible` lets a hard cancel and the deadline cut
-    it short; `yields_to_cancel` lets a soft cancel do so too, or says of a call whether it does, and `yields_to_pause`
-    a pause: for waiting, which has no effect to lose and can begin again. What `acts` does not begin once the run is
-    cancelled, softly or not. `waits_for` says of a step that only waits what for: its run may leave memory meanwhile,
-    and the step begins again when the run is back. It answers None while there is still something to do that would be
-    cut short. With `is_kept_soon` the run goes on while the outcome is on its way to the record, as far as steps go
-    that only think: `only_thinks` says that a step does nothing but find an answer. One that `may_be_put_off` may raise
-    `StepPutOffError`: its run is left until then, or until something arrives. `stray` is what a step gives that ended
-    in a cancellation which nobody asked of it, as code does that cancels its own task; without it the step fails. The
-    outcome of a step for which `may_repeat` answers False is on disk first: lost with its process it could never be
-    found out.
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """What every kind of effect has: `run` does the work, `result` is the type that a recorded result is read back as.
+
+    The properties say how a host treats the kind; a kind overrides what differs for it.
     """
 
-    run: Callable[[StepCall], Awaitable[Any]]
+    run: Run
     result: Any = Any
-    is_intended: bool = False
-    in_doubt: Callable[[StepCall], Doubt] | None = None
-    unknown: Callable[[StepCall], Any] | None = None
-    stray: Callable[[StepCall], Any] | None = None
-    clear_up: Callable[[StepCall], Awaitable[Any]] | None = None
-    after: Callable[[StepCall, Any], Awaitable[None]] | None = None
-    recalled: Callable[[StepCall, Any], None] | None = None
-    cut: Callable[[StepCall], None] | None = None
-    is_interruptible: bool = False
-    yields_to_cancel: bool | Callable[[StepCall], bool] = False
-    yields_to_pause: bool = False
-    acts: bool = False
-    waits_for: Callable[[StepCall], Waiting | None] | None = None
-    is_kept_soon: bool = False
-    may_repeat: Callable[[StepCall], bool] | None = None
-    only_thinks: bool = False
-    may_be_put_off: bool = False
+
+    @property
+    def is_intended(self) -> bool:
+        """Whether an intent is recorded before the work begins."""
+        return False
+
+    @property
+    def only_thinks(self) -> bool:
+        """Whether the step does nothing but find an answer: it may begin before what led to it is recorded."""
+        return False
+
+    @property
+    def is_interruptible(self) -> bool:
+        """Whether a hard cancel and the run's deadline cut the step short."""
+        return False
+
+    @property
+    def yields_to_pause(self) -> bool:
+        """Whether a pause cuts the step short, too."""
+        return False
+
+    @property
+    def acts(self) -> bool:
+        """Whether the step does not begin once the run is cancelled, softly or not."""
+        return False
+
+    @property
+    def recalled(self) -> Recalled | None:
+        """Called with a recorded result, for what must be at hand in the process that goes on with the run."""
+        return None
+
+    @property
+    def cut(self) -> Callable[[StepCall], None] | None:
+        """Called when the step is cut short, be it before it began here, or in a process that is gone."""
+        return None
+
+    @property
+    def stray(self) -> Callable[[StepCall], Any] | None:
+        """The result of a step that cancelled its own task, as only its run may; without it the step fails."""
+        return None
+
+    @property
+    def waits_for(self) -> Callable[[StepCall], Waiting | None] | None:
+        """What a step that only waits waits for."""
+        return None
 
     def yields(self, call: StepCall) -> bool:
-        """Whether a soft cancel cuts this call short."""
-        rule = self.yields_to_cancel
-        return rule if isinstance(rule, bool) else rule(call)
+        """Whether a soft cancel cuts this call short, too."""
+        return False
+
+
+class Note(Kind, frozen=True, kw_only=True):
+    """A short change of what belongs to the run itself. Only one that `is_interruptible` can be cut short."""
+
+    is_interruptible: bool = False
+
+
+class Think(Kind, frozen=True, kw_only=True):
+    """Finds an answer and changes nothing, so it may begin again at any time.
+
+    A hard cancel and the deadline cut it short, a soft cancel too if it `yields_to_cancel`. It may raise
+    `StepPutOffError`: its run is left until then, or until something arrives.
+    """
+
+    recalled: Recalled | None = None
+    yields_to_cancel: bool = False
+
+    @property
+    def only_thinks(self) -> bool:
+        return True
+
+    @property
+    def is_interruptible(self) -> bool:
+        return True
+
+    def yields(self, call: StepCall) -> bool:
+        return self.yields_to_cancel
+
+
+class Change(Kind, frozen=True, kw_only=True):
+    """Writes a row of its own, such as a pause or a task, and finds it again by the step's key when it is repeated.
+
+    With `acts` it does not begin once the run is cancelled.
+    """
+
+    recalled: Recalled | None = None
+    acts: bool = False
+
+    @property
+    def is_intended(self) -> bool:
+        return True
+
+
+class Act(Kind, frozen=True, kw_only=True):
+    """Does something to the world, at most once.
+
+    `in_doubt` is called when an intent without an outcome is found: REPEAT runs it again with the same key, ASK takes
+    the result of `unknown` instead, CLEAR_UP that of `clear_up`, which may take its time and be cut short like the work
+    itself; where that returns REPEAT, the work is done again after all. `after` runs once the outcome is recorded, or
+    on its way there, and never for a recorded one. The outcome of a call for which `may_repeat` is False is on disk
+    before the run goes on: lost with its process it could never be found out. A hard cancel and the deadline cut it
+    short; a soft cancel does so while `yields_to_cancel` is true of the call, and while it only waits for what
+    `waits_for` says: an answer, mostly.
+    """
+
+    is_intended: bool = True
+    in_doubt: Callable[[StepCall], Doubt] | None = None
+    unknown: Callable[[StepCall], Any] | None = None
+    clear_up: Run | None = None
+    stray: Callable[[StepCall], Any] | None = None
+    after: Callable[[StepCall, Any], Awaitable[None]] | None = None
+    may_repeat: Callable[[StepCall], bool] | None = None
+    cut: Callable[[StepCall], None] | None = None
+    yields_to_cancel: Callable[[StepCall], bool] | None = None
+    waits_for: Callable[[StepCall], Waiting | None] | None = None
+
+    @property
+    def is_interruptible(self) -> bool:
+        return True
+
+    @property
+    def acts(self) -> bool:
+        return True
+
+    def yields(self, call: StepCall) -> bool:
+        return self.yields_to_cancel is not None and self.yields_to_cancel(call)
+
+
+class Wait(Kind, frozen=True, kw_only=True):
+    """Only waits, so it has no effect to lose and can begin again; every cancel and the deadline cut it short.
+
+    `waits_for` says what for: the run may leave memory meanwhile, and the step begins again when it is back. It returns
+    None while there is still something to do that would be cut short.
+    """
+
+    waits_for: Callable[[StepCall], Waiting | None] | None = None
+    cut: Callable[[StepCall], None] | None = None
+    is_intended: bool = False
+    yields_to_pause: bool = False
+
+    @property
+    def is_interruptible(self) -> bool:
+        return True
+
+    def yields(self, call: StepCall) -> bool:
+        return True
+
+
+Effect: TypeAlias = Note | Think | Change | Act | Wait
 
 
 class EffectTable:

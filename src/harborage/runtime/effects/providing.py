@@ -13,7 +13,7 @@ from harborage.concurrency import is_cancelled
 from harborage.crashes import contained
 from harborage.errors import error_summary
 from harborage.events import ANNOUNCED, EventType, RuntimeWarningPayload
-from harborage.runtime.durable.steps import Effect
+from harborage.runtime.durable.steps import Effect, Note, Think
 from harborage.runtime.effects.context_providers import MAX_REASON_CHARS, Provided, describe_omitted_skills
 from harborage.runtime.effects.model_recording import without_secrets
 from harborage.runtime.loop.context import (
@@ -32,15 +32,14 @@ if TYPE_CHECKING:
 def context_effects(services: AgentServices, runs: Mapping[str, LiveRun]) -> dict[str, Effect]:
     """What a run is given before its first step, and what its session keeps of it; `runs` are those under way here."""
     return {
-        "context.provide": Effect(
+        "context.provide": Think(
             run=lambda call: provide(services, runs[call.run_id], is_child=call.payload),
             result=Provided,
-            # A run that is carried on is shown what it was shown before; no provider is asked again.
+            # A run that is continued is shown what it was shown before; no provider is asked again.
             recalled=lambda call, provided: _given_again(services, runs[call.run_id], provided),
-            is_interruptible=True,
             yields_to_cancel=True,
         ),
-        "memory.write": Effect(
+        "memory.write": Note(
             run=lambda call: write_memory(services, runs[call.run_id], call.payload), is_interruptible=True
         ),
     }

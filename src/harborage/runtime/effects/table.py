@@ -25,7 +25,7 @@ from harborage.planner import (
     Trajectory,
     decision_kind,
 )
-from harborage.runtime.durable.steps import Doubt, Effect, EffectTable, StepCall, Waiting
+from harborage.runtime.durable.steps import Act, Change, Doubt, EffectTable, Note, StepCall, Think, Wait, Waiting
 from harborage.runtime.effects.approval.errors import ApprovalCancelledError
 from harborage.runtime.effects.approval.model import ApprovalRequest
 from harborage.runtime.effects.background import follow_spawned
@@ -128,51 +128,37 @@ class AgentEffects:
         """All effects by the names that the loop and the dispatch use."""
         return EffectTable(
             {
-                "plan": Effect(
-                    run=self._plan,
-                    result=Planned,
-                    recalled=self._planned_before,
-                    is_interruptible=True,
-                    only_thinks=True,
-                    may_be_put_off=True,
-                ),
-                "steer": Effect(run=self._steer, result=list[Steered]),
-                "pause.request": Effect(run=self._request_pause, result=OpenPause, is_intended=True),
-                "pause.abandon": Effect(run=self._abandon_pause),
-                "dispatch": Effect(
+                "plan": Think(run=self._plan, result=Planned, recalled=self._planned_before),
+                "steer": Note(run=self._steer, result=list[Steered]),
+                "pause.request": Change(run=self._request_pause, result=OpenPause),
+                "pause.abandon": Note(run=self._abandon_pause),
+                "dispatch": Act(
                     run=self._dispatch,
-                    stray=lambda call: not_done(stray(call.name)),
                     result=Dispatched,
+                    is_intended=False,
+                    stray=lambda call: not_done(stray(call.name)),
                     after=self._dispatched,
-                    is_interruptible=True,
                     yields_to_cancel=_only_waits,
-                    acts=True,
                 ),
-                "parallel.check": Effect(run=self._check),
-                "approve.": Effect(
+                "parallel.check": Note(run=self._check),
+                "approve.": Wait(
                     run=self._approve,
                     result=Approval,
+                    waits_for=self._answer_due,
                     cut=self._unanswered,
                     is_intended=True,
-                    is_interruptible=True,
-                    yields_to_cancel=True,
-                    waits_for=self._answer_due,
                 ),
-                "tool.": Effect(
+                "tool.": Act(
                     run=self._tool,
                     result=ToolOutcome,
-                    is_intended=True,
                     in_doubt=self._in_doubt,
                     unknown=self._unknown,
-                    stray=lambda call: stray(call.name),
                     clear_up=self._clear_up,
+                    stray=lambda call: stray(call.name),
                     after=self._called,
-                    is_kept_soon=True,
                     may_repeat=self._may_repeat,
                     cut=self._undecided,
-                    is_interruptible=True,
                     yields_to_cancel=self._is_between_attempts,
-                    acts=True,
                     waits_for=self._doubts.due,
                 ),
                 **context_effects(self._services, self._live),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from harborage.errors import HarborageError, error_reason
 from harborage.planner.spawning import own_group_id
-from harborage.runtime.durable.steps import Effect, StepCall, Waiting
+from harborage.runtime.durable.steps import Change, Effect, Note, StepCall, Wait, Waiting
 from harborage.runtime.effects.background import follow, registry_of
 from harborage.runtime.effects.children import AWAITED, SPAWNED
 from harborage.runtime.effects.completion import TaskEnd, begin, end, fail
@@ -39,18 +39,11 @@ class TaskEffects:
     def table(self) -> dict[str, Effect]:
         """The effects by name."""
         return {
-            "task.begin": Effect(run=self._begin),
-            "task.end": Effect(run=self._end, result=TaskEnd),
-            "task.fail": Effect(run=self._fail),
-            "task.spawn": Effect(run=self._spawn, is_intended=True, recalled=self._spawned_before, acts=True),
-            "task.await": Effect(
-                run=self._await,
-                cut=self._left_waiting,
-                is_interruptible=True,
-                yields_to_cancel=True,
-                yields_to_pause=True,
-                waits_for=self._awaited,
-            ),
+            "task.begin": Note(run=self._begin),
+            "task.end": Note(run=self._end, result=TaskEnd),
+            "task.fail": Note(run=self._fail),
+            "task.spawn": Change(run=self._spawn, recalled=self._spawned_before, acts=True),
+            "task.await": Wait(run=self._await, waits_for=self._awaited, cut=self._left_waiting, yields_to_pause=True),
         }
 
     async def _begin(self, call: StepCall) -> None:

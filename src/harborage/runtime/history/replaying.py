@@ -24,7 +24,7 @@ from harborage.runtime.durable.histories import History, latest_history, read_va
 from harborage.runtime.durable.inbox import Inbox
 from harborage.runtime.durable.journal import Begun, Done, Ended, Failed, JournalCorruptError
 from harborage.runtime.durable.model_records import prompts_of
-from harborage.runtime.durable.steps import Effect, StepCall
+from harborage.runtime.durable.steps import Effect, StepCall, Think
 from harborage.runtime.effects.assembly import Assembly, Setup, assemble
 from harborage.runtime.effects.model import ReasonerConfig
 from harborage.runtime.history.differences import Difference, DifferenceKind, value_diff
@@ -288,7 +288,7 @@ class _Comparison:
         recalled = self._compare_intent if name in ("tool.", "task.spawn") else None
         if name == "context.provide":
             recalled = effect.recalled  # the planner gets its recorded context
-        return Effect(run=_record_ends, result=effect.result, recalled=recalled)
+        return Think(run=_record_ends, result=effect.result, recalled=recalled)
 
     def _compare_intent(self, call: StepCall, _: Any) -> None:
         """Compare the arguments of a call with the recorded ones."""

@@ -1,4 +1,4 @@
-"""What a step leaves behind in the task that carries the run, and what it raises that is no error to Python."""
+"""What a step leaves behind in the task that executes the run, and what it raises that is no error to Python."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harborage.runtime.durable.engine import StepCrashedError, StrayCancellation
 from harborage.runtime.durable.journal import Begun, raw
 from harborage.runtime.durable.mailbox import Mailbox
 from harborage.runtime.durable.recorder import Recorder
-from harborage.runtime.durable.steps import Effect, EffectTable, StepCall
+from harborage.runtime.durable.steps import Act, EffectTable, StepCall
 from harborage.runtime.loop.joins import Cancelled
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering import InboxRegistry
@@ -47,7 +47,7 @@ def opened(crew: Crew) -> Open:
         clock = FakeClock()
         inbox = InboxRegistry(clock=clock).open(Quadruple("t", "u", "s", "r"))
         mailbox = Mailbox(inbox, Coordinator(clock=clock), crew, clock=clock)
-        table = EffectTable({"act": Effect(run=act, is_interruptible=True, cut=cut)})
+        table = EffectTable({"act": Act(run=act, cut=cut, is_intended=False)})
         return Recorder("r", table, ListRecord(), mailbox, clock=clock, crew=crew, **options)
 
     return make

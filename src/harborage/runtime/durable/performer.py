@@ -1,0 +1,300 @@
+"""Performing the steps of a run in this process: the intent, the work, and the outcome, each recorded in its order.
+
+What interrupts a step comes from the run's mailbox, and where it goes on record is the outbox's to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
+
+from harborage.concurrency import STOP, CancelScope, is_cancelled, take_back
+from harborage.crashes import is_order_to_stop
+from harborage.errors import error_text
+from harborage.runtime.durable import journal
+from harborage.runtime.durable.engine import RecordRefusedError, StepCrashedError, StrayCancellationError
+from harborage.runtime.durable.journal import kept_text, raw
+from harborage.runtime.durable.steps import (
+    Act,
+    Answer,
+    Cut,
+    Done,
+    Doubt,
+    Effect,
+    EffectTable,
+    Failed,
+    StepCall,
+    StepPutOffError,
+    Think,
+    Waiting,
+)
+from harborage.runtime.loop.arrivals import Interrupt
+
+if TYPE_CHECKING:
+    from harborage.clock import Timers
+    from harborage.runtime.durable.mailbox import Mailbox
+    from harborage.runtime.durable.outbox import Outbox
+
+_UNINTERRUPTED: Final = nullcontext()
+
+
+class LocalPerformer:
+    """Performs the steps of one run, or of one branch of it, one after the other, in the task that executes it.
+
+    `is_stopping` says whether the host stops its runs: where it is given, nobody else may cancel the task that executes
+    this one. An effect that raises one of `refusals` has not failed: its run stops at its last recorded step until that
+    is repaired.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        effects: EffectTable,
+        mailbox: Mailbox,
+        outbox: Outbox,
+        *,
+        clock: Timers,
+        is_stopping: Callable[[], bool] | None = None,
+        refusals: tuple[type[Exception], ...] = (),
+    ) -> None:
+        self._run_id = run_id
+        self._effects = effects
+        self._mailbox = mailbox
+        self._outbox = outbox
+        self._clock = clock
+        self._is_stopping = is_stopping
+        self._refusals = refusals
+        self._scope: CancelScope | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._was_stopped = False
+        self._stamp: datetime | None = None
+
+    def branch(self) -> LocalPerformer:
+        """The performer of a parallel branch of the run."""
+        # Not copy.copy, which costs ten times this, and a fan-out makes one for each of its branches.
+        branch = object.__new__(LocalPerformer)
+        branch.__dict__.update(self.__dict__)
+        branch._scope = branch._task = branch._stamp = None
+        branch._is_stopping = None  # a branch is cancelled by its siblings, too
+        return branch
+
+    async def perform(self, call: StepCall) -> Answer:
+        effect = self._effects.find(call.name)
+        answer: Answer | None = None
+        if call.begun:
+            if effect.cut is not None:
+                effect.cut(call)  # in the process that is gone; it may come to nothing here, too
+            if type(effect) is Think:
+                answer = self._give_way()
+            else:
+                answer, call = await self._clear_up(call, effect), replace(call, begun=0, since=None)
+        if answer is None:
+            await self._begin(call, effect)
+            answer = await self._work(call, effect)
+        match answer:
+            case Done(result):
+                await self._keep(call, effect, result)
+            case Failed(error):
+                self._note_failure(call, error)
+            case Cut(reason):
+                cut = journal.Cut(at=self._clock.now(), position=call.position, name=call.name, reason=reason)
+                self._outbox.note(cut)
+            case Waiting():
+                await self._put_off(call, answer)
+        return answer
+
+    async def _begin(self, call: StepCall, effect: Effect) -> None:
+        """Record what has to be on record before the work begins."""
+        if effect.is_intended:
+            # Nothing but the program itself ran since the last answer, so its time is the time of this question.
+            at = self._stamp or self._clock.now()
+            begun = journal.Begun(at=at, position=call.position, name=call.name, key=call.key, payload=call.payload)
+            intent = self._outbox.note(begun)
+            try:
+                await self._outbox.flush()
+            except BaseException:
+                self._outbox.withdraw(intent)  # kept later, it would leave a step in doubt that never began
+                raise
+        elif effect.waits_for is not None or (self._outbox.is_behind and not effect.only_thinks):
+            await self._outbox.flush()  # what a step does, or waits for, is about what led to it
+
+    async def _keep(self, call: StepCall, effect: Effect, result: Any) -> None:
+        """Record an outcome, and do what follows it.
+
+        Raises:
+            RecordRefusedError: what follows could not be done; failing the run for this would be an end that its record
+                does not lead to.
+            CancelledError: the step finished although its host stops; its run goes no further here.
+        """
+        self._stamp = self._clock.now()
+        self._outbox.note(journal.Done(at=self._stamp, position=call.position, name=call.name, result=result))
+        after = None
+        if type(effect) is Act:
+            after = effect.after
+            if self._outbox.is_instant or effect.may_repeat is None or effect.may_repeat(call):
+                self._outbox.flush_soon()
+            else:
+                await self._outbox.flush()
+        elif effect.is_intended:
+            await self._outbox.flush()
+        if after is not None:
+            try:
+                await after(call, result)
+            except self._refusals as error:
+                raise RecordRefusedError(self._run_id, error_text(error)) from error
+        if self._was_stopped:
+            raise asyncio.CancelledError
+
+    async def _work(self, call: StepCall, effect: Effect) -> Answer:
+        """What a step gave, unless something cut it short or kept it from beginning."""
+        mailbox = self._mailbox
+        reason = mailbox.bar_of(effect, call)
+        if reason is None:
+            task = self._task or self._own_task()
+            before = task.cancelling()
+            scope = self._scope
+            assert scope is not None
+            # What a step asks of its own scope may come behind its end, when only what nothing interrupts is begun.
+            with scope.renew() if effect.is_interruptible else _UNINTERRUPTED:
+                flight = mailbox.enter(scope, effect, call) if effect.is_interruptible else None
+                try:
+                    result = await self._ran(call, effect, before)
+                except BaseException as error:
+                    if (answer := await self._failed(call, effect, error, before)) is None:
+                        raise
+                    try:
+                        return answer
+                    finally:
+                        del answer  # the traceback of its error holds this frame
+                finally:
+                    if flight is not None:
+                        mailbox.leave(flight)
+                if task.cancelling() > before:
+                    await self._clear(effect, call, before)
+                    self._was_stopped = self._is_stopping is not None and self._is_stopping()
+                return Done(result)
+            reason = mailbox.interrupt_of(effect, call) or Interrupt.SOFT_CANCEL
+        if effect.cut is not None:
+            effect.cut(call)
+        return Cut(reason)
+
+    async def _ran(self, call: StepCall, effect: Effect, before: int) -> Any:
+        """What the effect gave, or has to say of a cancellation of its own making."""
+        try:
+            return await effect.run(call)
+        except asyncio.CancelledError as cancelled:
+            if effect.stray is None or self._failure_of(call, effect, cancelled) is None:
+                raise
+            await self._clear(effect, call, before)
+            if self._is_interrupted(effect, call):
+                raise  # its host stops, and heard of it in the same turn of the event loop, which ends
+            return effect.stray(call)
+
+    async def _failed(self, call: StepCall, effect: Effect, error: BaseException, before: int) -> Answer | None:
+        """What came of a step that raised; None where the run is to stop.
+
+        Raises:
+            RecordRefusedError: what it did cannot be recorded.
+        """
+        task = self._task or self._own_task()
+        failure = self._failure_of(call, effect, error)
+        try:
+            if failure is None:
+                return None
+            if type(effect) is Think and isinstance(failure, StepPutOffError):
+                return Waiting(failure.until, reason=failure.reason)
+            if isinstance(failure, self._refusals):
+                raise RecordRefusedError(self._run_id, error_text(failure)) from failure
+            if task.cancelling() > before:
+                await self._clear(effect, call, before)
+            if isinstance(failure, StrayCancellationError) and self._is_interrupted(effect, call):
+                return None
+            if failure is not error:
+                failure.__cause__ = error
+            return Failed(failure)
+        finally:
+            del failure  # its traceback may hold this frame
+
+    async def _put_off(self, call: StepCall, answer: Waiting) -> None:
+        """Record an attempt that failed: how many there were, and since when, is read off these entries."""
+        why = raw({"until": answer.until, "reason": answer.reason})
+        at = self._clock.now()
+        self._outbox.note(journal.Begun(at=at, position=call.position, name=call.name, key=call.key, payload=why))
+        await self._outbox.flush()
+
+    def _give_way(self) -> Answer | None:
+        """Give up a step that was put off where something has arrived meanwhile, which comes first."""
+        return Cut(Interrupt.ARRIVAL) if self._mailbox.has_arrivals else None
+
+    async def _clear_up(self, doubted: StepCall, effect: Effect) -> Answer | None:
+        """What became of a step that had begun in a process that is gone; None when it is to be done again."""
+        if type(effect) is not Act:
+            return None
+        doubt = self._doubt(doubted, effect)
+        if doubt is Doubt.ASK and effect.unknown is not None:
+            return Done(effect.unknown(doubted))
+        if doubt is not Doubt.CLEAR_UP or effect.clear_up is None:
+            return None
+        await self._outbox.flush()  # a person may be asked, who takes days
+        answer = await self._work(doubted, replace(effect, run=effect.clear_up, yields_to_cancel=_always))
+        match answer:
+            case Cut(Interrupt.SOFT_CANCEL) if effect.unknown is not None:
+                return Done(effect.unknown(doubted))  # it waits for an answer no more, and the call may have acted
+            case Done(Doubt.REPEAT):
+                return None
+            case _:
+                return answer
+
+    def _doubt(self, doubted: StepCall, effect: Act) -> Doubt:
+        if effect.unknown is not None and self._mailbox.bar_of(effect, doubted) is Interrupt.SOFT_CANCEL:
+            return Doubt.ASK  # it is not made again, and it may have acted
+        return Doubt.REPEAT if effect.in_doubt is None else effect.in_doubt(doubted)
+
+    def _own_task(self) -> asyncio.Task[Any]:
+        """The task that executes this run, or this branch of it; each of its steps is taken in the same scope."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a run's steps are taken inside a task")
+        self._task, self._scope = task, CancelScope(owner=task)
+        return task
+
+    def _failure_of(self, call: StepCall, effect: Effect, error: BaseException) -> Exception | None:
+        """What a step that raised has failed with; None when the run itself was asked to stop."""
+        match error:
+            case asyncio.CancelledError():
+                is_meant = self._is_stopping is None or self._is_interrupted(effect, call)
+                return None if is_meant and is_cancelled() else StrayCancellationError(call.name)
+            case Exception():
+                return error
+            case _:
+                return None if is_order_to_stop(error, self._task) else StepCrashedError(call.name, error)
+
+    async def _clear(self, effect: Effect, call: StepCall, before: int) -> None:
+        """Take back requests to stop that a step left open and nobody else made."""
+        if self._is_interrupted(effect, call):
+            return
+        take_back(before)
+        try:
+            await asyncio.sleep(0)  # up to Python 3.12 one of them comes all the same, at the next await
+        except asyncio.CancelledError:
+            if (task := self._task or self._own_task()).cancelling() > before:
+                task.cancel(STOP)  # this one is its host's, which stopped the run at the same moment
+
+    def _is_interrupted(self, effect: Effect, call: StepCall) -> bool:
+        is_stopping = self._is_stopping is not None and self._is_stopping()
+        return is_stopping or self._mailbox.interrupt_of(effect, call) is not None
+
+    def _note_failure(self, call: StepCall, error: Exception) -> None:
+        at, kind = self._clock.now(), type(error).__name__
+        notes, text = getattr(error, "for_record", None), kept_text(error)
+        failed = journal.Failed(at=at, position=call.position, name=call.name, error=kind, message=text, notes=notes)
+        self._outbox.note(failed)
+
+
+def _always(_: StepCall) -> bool:
+    return True
