@@ -187,7 +187,7 @@ def test_controls_that_never_arrive() -> None:
             sent = await self.store.controls_of(after, limit=limit)
             return [one for one in sent if random.Random(one.event_id).random() < 0.5]
 
-    assert finds("BrokenPromiseError", with_store(Deaf), messages=12, runs=1)
+    assert finds("InvariantBrokenError", with_store(Deaf), messages=12, runs=1)
 
 
 def test_a_host_that_keeps_runs_to_itself() -> None:

@@ -5,7 +5,7 @@ the same story, turn by turn. `crash_test` plays stories about an agent of yours
 yourself.
 """
 
-from harborage.testing.simulation.checks import BrokenPromiseError, Evidence, ServiceCall, check, find_broken_promises
+from harborage.testing.simulation.checks import Evidence, InvariantBrokenError, ServiceCall, check, find_broken_promises
 from harborage.testing.simulation.faults import NO_FAULTS, FaultInjector, Faults, draw_faults
 from harborage.testing.simulation.loop import (
     DeadlockError,
@@ -29,12 +29,12 @@ __all__ = [
     "START",
     "Answer",
     "AuditedStore",
-    "BrokenPromiseError",
     "DeadlockError",
     "EndlessError",
     "Evidence",
     "FaultInjector",
     "Faults",
+    "InvariantBrokenError",
     "Order",
     "Outcome",
     "Place",

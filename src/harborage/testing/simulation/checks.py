@@ -44,8 +44,8 @@ class ServiceCall(NamedTuple):
     process: str
 
 
-class BrokenPromiseError(SimulationError):
-    """A promise is broken. `promises` lists each."""
+class InvariantBrokenError(SimulationError):
+    """An invariant does not hold at the end of a simulation. `promises` has a sentence for each that is broken."""
 
     def __init__(self, promises: Sequence[str] = ()) -> None:
         self.promises = tuple(promises)
@@ -85,11 +85,11 @@ async def check(evidence: Evidence) -> None:
     """Accept a story that broke no promise.
 
     Raises:
-        BrokenPromiseError: it lists the broken promises.
+        InvariantBrokenError: it lists the broken promises.
     """
     broken = [*await find_broken_promises(evidence), *await table_disagreements(evidence.store)]
     if broken:
-        raise BrokenPromiseError(broken)
+        raise InvariantBrokenError(broken)
 
 
 async def find_broken_promises(evidence: Evidence) -> list[str]:
