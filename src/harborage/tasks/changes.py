@@ -7,18 +7,23 @@ change; elsewhere after it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec.structs import replace
 
+from harborage.errors import error_reason
 from harborage.events import RecordBus
 from harborage.store.port import commit_now_of
 
 if TYPE_CHECKING:
     from harborage.events import Event, EventBus
-    from harborage.store import Commit, Committed, RunRow, SendControl, Store
+    from harborage.store import Commit, Committed, NewEvent, RunRow, SendControl, Store
+    from harborage.tasks.closing import Closing
     from harborage.tasks.model import Task
+
+_log = logging.getLogger(__name__)
 
 Launch: TypeAlias = "Callable[[Task, Commit, Callable[[], None] | None], Awaitable[Committed]]"
 """Starts the run of a new task: it puts what the run needs into the commit, and commits it.
@@ -49,6 +54,28 @@ class Changes:
         self._record_bus = bus if isinstance(bus, RecordBus) and bus.store is store else None
         self._commit_now = commit_now_of(store)
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether events are part of the commits that they tell of."""
+        return self._record_bus is not None
+
+    async def commit_end(self, commit: Commit, event: Event, closing: Closing | None) -> Committed:
+        """Make the end of a task true with that of its group, and say so; `left` says whether the group has ended.
+
+        Raises:
+            as `commit`, but that the event of the group's end is refused is none: the group is ended later.
+        """
+        if closing is None or self._record_bus is None:
+            return await self.commit(commit, [event])
+        prepared = [self._record_bus.prepare(event)]
+        try:
+            prepared.append(self._record_bus.prepare(closing.event))
+        except Exception as error:  # noqa: BLE001 - whatever the bus raises
+            _log.warning("group %s is ended later: %s", closing.completion.group_id, error_reason(error))
+        else:
+            commit = replace(commit, groups=(closing.change,))
+        return await self._record(self._record_bus, commit, prepared, None, None)
+
     async def commit(
         self, commit: Commit, events: Sequence[Event], *, task: Task | None = None, launch: Launch | None = None
     ) -> Committed:
@@ -61,17 +88,26 @@ class Changes:
         """
         if self._record_bus is not None and events:
             prepared = [self._record_bus.prepare(event) for event in events]
-            session = events[0].identity.identity
-            done = await self._send(
-                replace(commit, who=session, events=tuple(data for _, data in prepared)), None, task, launch
-            )
-            self._record_bus.deliver([event for event, _ in prepared], done)
-            return done
+            return await self._record(self._record_bus, commit, prepared, task, launch)
         if self._commit_now is not None:
             return await self._send(commit, lambda: self._publish_now(events), task, launch)
         done = await self._send(commit, None, task, launch)
         for event in events:
             await self._bus.publish(event)
+        return done
+
+    async def _record(
+        self,
+        bus: RecordBus,
+        commit: Commit,
+        prepared: Sequence[tuple[Event, NewEvent]],
+        task: Task | None,
+        launch: Launch | None,
+    ) -> Committed:
+        session = prepared[0][0].identity.identity
+        kept = replace(commit, who=session, events=tuple(data for _, data in prepared))
+        done = await self._send(kept, None, task, launch)
+        bus.deliver([event for event, _ in prepared], done)
         return done
 
     async def _send(

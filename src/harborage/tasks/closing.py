@@ -50,6 +50,9 @@ class RunEnds(Protocol):
         """What ends the run's group in the commit that ends the run; None where the group goes on.
 
         It may be a guess: the store refuses one that is wrong, and then it is asked for once more, as `is_refused`.
+
+        Raises:
+            HarborageError: the group cannot be looked at; it is ended after the run.
         """
         ...
 

@@ -168,11 +168,14 @@ class Groups:
             raise
         return watch
 
-    async def tasks_ended(self, tasks: Sequence[Task], done: Committed) -> None:
-        """Wake those who wait for tasks that this process has ended, and do what follows for their groups."""
+    async def tasks_ended(self, tasks: Sequence[Task], done: Committed, closing: Closing | None = None) -> None:
+        """Wake those who wait for tasks that this process has ended, and do what follows for their groups; `closing` is
+        what was to end one of these in the same commit."""
         for task in tasks:
             self.ends.task_ended(task)
         left = {one.run_id: one for one in done.left}
+        if closing is not None and any(one.status.is_final for one in done.left):
+            self.ends.group_ended(closing.completion, retains_turn=any(one.retains_turn for one in done.left))
         for task in {task.group_id: task for task in tasks if task.group_id}.values():
             if has_to_follow(left.get(task.id), Status(task.status)):
                 await self.member_ended(task.identity.identity, task.group_id, outcome_of(task))
@@ -182,6 +185,15 @@ class Groups:
         row = await self._row(group_id, who)
         due = await self._due(row, member) if row.open_members == 1 else None
         return None if due is None else await self._closing(row, due, is_empty=True, last=member)
+
+    async def closing_with(self, task: Task) -> Closing | None:
+        """The same for a task that nobody executes, where the event of the group's end can be part of that commit."""
+        if not (task.group_id and self._changes.is_recorded):
+            return None
+        try:
+            return await self.closing(task.identity.identity, task.group_id, outcome_of(task))
+        except GroupNotFoundError:
+            return None
 
     def sole_closing(self, who: Identity, group_id: TaskGroupID, owner: str, member: MemberOutcome) -> Closing:
         """The same of a sealed group of this owner that has had no other member, without a look at it.

@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from harborage.clock import Timers
     from harborage.store import Committed
     from harborage.tasks.changes import Launch, Runs
+    from harborage.tasks.closing import Closing
     from harborage.tasks.port import Who
     from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
 
@@ -435,16 +436,17 @@ class InProcessTaskRegistry:
                 reason=None if task.error is None else task.error.code,
                 outcome=_outcome(task),
             )
-            done = await self._moved(move, announcements.moved(step, task, prior, now))
+            closing = await self._groups.closing_with(task) if status.is_terminal else None
+            done = await self._moved(move, announcements.moved(step, task, prior, now), closing)
             if done is not None:
                 if status.is_terminal:
-                    await self._groups.tasks_ended((task,), done)
+                    await self._groups.tasks_ended((task,), done, closing)
                 return task
         raise StaleChangeError(task_id)
 
-    async def _moved(self, move: Move, event: Any) -> Committed | None:
+    async def _moved(self, move: Move, event: Any, closing: Closing | None = None) -> Committed | None:
         try:
-            return await self._changes.commit(Commit(moves=(move,)), [event])
+            return await self._changes.commit_end(Commit(moves=(move,)), event, closing)
         except (StatusConflictError, RowNotFoundError):
             return None
 

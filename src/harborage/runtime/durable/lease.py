@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from harborage import codec
-from harborage.errors import HarborageError, error_text
+from harborage.errors import HarborageError, error_reason, error_text
 from harborage.identity import bound
 from harborage.runtime.durable.bodies import taken_out
-from harborage.runtime.durable.engine import ControlUnreadableError, RecordRefusedError, RunPutOffError, RunTakenError
+from harborage.runtime.durable.engine import ControlUnreadableError, RecordRefusedError, RunTakenError
 from harborage.runtime.durable.event_buffer import BufferedEvent, RunEventBuffer
 from harborage.runtime.durable.inbox import Inbox
 from harborage.runtime.durable.journal import is_outcome
-from harborage.runtime.durable.mailbox import Mailbox, earliest
+from harborage.runtime.durable.mailbox import Mailbox
 from harborage.runtime.durable.reader import Ending
 from harborage.runtime.loop.controls import ControlEvent
 from harborage.runtime.loop.seam import RunRequest
@@ -33,7 +33,6 @@ from harborage.store.errors import (
     StatusConflictError,
 )
 from harborage.store.port import commit_now_of
-from harborage.store.times import micros
 from harborage.tasks.closing import EndedRun
 
 if TYPE_CHECKING:
@@ -46,7 +45,8 @@ if TYPE_CHECKING:
 Refuse: TypeAlias = Callable[[ControlEvent], None]
 """Says of a control that it came too late."""
 
-_LONGEST_WAIT = timedelta(days=1)
+_log = logging.getLogger(__name__)
+
 CONTROLS_PAGE: Final = 100
 """How many controls of a run are read at a time."""
 
@@ -329,8 +329,12 @@ class Ledger:
         """What ends the run's group with the run, where its event can be kept with that."""
         if ends is None or self._news is None or self._bus is None or not end.group:
             return None
-        what = await ends.closing(end, is_refused=is_refused)
-        return None if what is None else _Closing(what, BufferedEvent(*self._bus.prepare(what.event)))
+        try:
+            what = await ends.closing(end, is_refused=is_refused)
+            return None if what is None else _Closing(what, BufferedEvent(*self._bus.prepare(what.event)))
+        except HarborageError as error:
+            _log.warning("group %s is ended after its last member: %s", end.group, error_reason(error))
+            return None
 
     def _refuse(self, since: int, refuse: Refuse | None) -> int:
         """Refuse the controls that were left, but for those that were refused; how many they are now."""
@@ -476,23 +480,3 @@ def claimed(row: RunRow) -> LeasedRun:
         group=row.group,
         parent=row.parent,
     )
-
-
-def parked(run: LeasedRun, waiting: Waiting, now: datetime) -> Change:
-    """How a run is given back that only waits. The controls that it was handed by now end no such wait: those that it
-    has not taken stay in its inbox, and only one that comes after them makes it ready."""
-    until = waiting.until or now + _LONGEST_WAIT
-    return Change(
-        release=True,
-        progress=True,
-        reason="",
-        wake_at=micros(until),
-        awaits=waiting.run_id,
-        seen_control=run.delivered,
-    )
-
-
-def put_off(run: LeasedRun, error: RunPutOffError) -> Change:
-    """How a run is given back whose next step is tried again later; its deadline comes all the same."""
-    until = earliest(error.until, run.request.deadline)
-    return Change(release=True, progress=True, reason=error.reason, wake_at=micros(until))

@@ -39,9 +39,10 @@ from harborage.runtime.durable.execution import Executor
 from harborage.runtime.durable.histories import finish_of, request_of, steps_of
 from harborage.runtime.durable.inbox import InboxRegistry
 from harborage.runtime.durable.journal import Ended, Started, decode_entry, encode_entry, raw
-from harborage.runtime.durable.lease import LeasedRun, Ledger, claimed, parked, put_off
+from harborage.runtime.durable.lease import LeasedRun, Ledger, claimed
 from harborage.runtime.durable.looking import SHORTEST_S, Delivery, NextLook
 from harborage.runtime.durable.reader import KEPT, UNREADABLE, ResultWaiters, RunReader, is_blocked, status_of
+from harborage.runtime.durable.releasing import parked, put_off
 from harborage.runtime.durable.sending import MAX_UNREAD, ControlSender, cancellation, check_handles
 from harborage.runtime.loop.seam import Concluded, Program, RunRequest
 from harborage.state.errors import DatabaseError

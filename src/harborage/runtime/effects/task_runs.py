@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from harborage import codec
-from harborage.errors import HarborageError, error_reason
 from harborage.planner.spawning import is_own_group
 from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope, TaskCancelled
 from harborage.store import SendControl, Status
@@ -20,9 +18,6 @@ if TYPE_CHECKING:
     from harborage.tasks.changes import Launch
     from harborage.tasks.closing import Closing, EndedRun
     from harborage.tasks.run_ends import EndedRuns
-
-
-_log = logging.getLogger(__name__)
 
 
 class TaskRuns:
@@ -85,11 +80,7 @@ class TaskEnds:
     async def closing(self, end: EndedRun, *, is_refused: bool) -> Closing | None:
         if not is_refused and is_own_group(end.group) and end.status is not Status.FAILED:
             return self._runs.sole_closing(end)  # it was sealed when the run was spawned
-        try:
-            return await self._runs.closing(end)
-        except HarborageError as error:
-            _log.warning("group %s is ended later: %s", end.group, error_reason(error))
-            return None
+        return await self._runs.closing(end)
 
     def ended(self, end: EndedRun, left: GroupLeft | None, closing: Closing | None) -> Coroutine[Any, Any, None] | None:
         return self._runs.ended(end, left, closing)
