@@ -453,7 +453,7 @@ class Runtime:
 async def _abandon(parts: Assembly, status: RunStatus) -> None:
     """Say of a run that ends with its process that it does: neither its task nor what it was sent may look as if it
     went on."""
-    for control in await parts.engine.untaken(status.run_id):
+    for control in await parts.engine.list_unconsumed(status.run_id):
         parts.refuse(control)
     task = await parts.tasks.get(status.run_id, who=status.who)
     if task.status is TaskStatus.RUNNING:

@@ -26,9 +26,10 @@ from harborage.identity import Identity, Quadruple, bound
 from harborage.runtime.durable.engine import RecordRefusedError, RunTakenError
 from harborage.runtime.durable.inbox import InboxRegistry
 from harborage.runtime.durable.journal import Patched
-from harborage.runtime.durable.lease import LeasedRun, Ledger
+from harborage.runtime.durable.leased_record import LeasedRecord
+from harborage.runtime.durable.leased_run import LeasedRun
 from harborage.runtime.durable.mailbox import Mailbox
-from harborage.runtime.durable.outbox import SOON_S, Outbox
+from harborage.runtime.durable.outbox import EVENT_DELAY_S, Outbox
 from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.loop.seam import RunRequest
 from harborage.runtime.pauses import Coordinator
@@ -68,22 +69,22 @@ class Store(MemoryStore):
 
 
 class Bench:
-    """One run, carried: its ledger and outbox, and a reader of its session."""
+    """One run, carried: its record and outbox, and a reader of its session."""
 
     def __init__(self, store: Store, clock: FakeClock, crew: Crew, lease: Lease) -> None:
         self.store, self.clock, self.lease = store, clock, lease
         self.bus = DurableEventBus(store, clock=clock)
         self.reader: Subscription = self.bus.subscribe(Filter.of(ME.identity))
         self.run = LeasedRun(request=RunRequest(who=ME, goal="g"), lease=lease, position=1)
-        self.ledger = Ledger(store, self.run, crew, self.bus)
+        self.record = LeasedRecord(store, self.run, crew, self.bus)
         self.is_long = True
         self.crew = crew
 
     def open(self) -> Any:
         """Carry the run; afterwards the outbox is there."""
-        opened = self.ledger.opened()
+        opened = self.record.opened()
         opened.__enter__()
-        self.outbox = Outbox("r", self.ledger, self.crew, self.clock, lambda: self.is_long)
+        self.outbox = Outbox("r", self.record, self.crew, self.clock, lambda: self.is_long)
         return opened
 
     def tell(self, name: str, who: Quadruple = ME) -> None:
@@ -117,7 +118,7 @@ async def bench(clock: FakeClock) -> AsyncIterator[Bench]:
     yield made
     opened.__exit__(None, None, None)
     made.outbox.close()
-    made.ledger.close()
+    made.record.close()
     await made.bus.aclose()
     await crew.aclose()
     assert clock.armed == 0
@@ -150,13 +151,13 @@ async def test_who_waits_for_a_run_of_its_own_is_not_kept_waiting(bench: Bench) 
 async def test_a_long_step_keeps_no_watcher_waiting(bench: Bench) -> None:
     """What is published in it is kept by itself after a moment, under the lease of the run."""
     bench.tell("a")
-    await bench.clock.run_for(SOON_S / 2)
+    await bench.clock.run_for(EVENT_DELAY_S / 2)
     assert bench.seen() == []
-    await bench.clock.run_for(SOON_S)
+    await bench.clock.run_for(EVENT_DELAY_S)
     assert (bench.store.commits, bench.seen()) == ([(0, 1)], ["a"])
     bench.note()
     bench.tell("b")
-    await bench.outbox.tell()
+    await bench.outbox.flush_all()
     assert bench.store.commits == [(0, 1), (1, 1)]
 
 
@@ -165,14 +166,14 @@ async def test_what_a_short_step_publishes_is_kept_with_its_outcome(bench: Bench
     bench.is_long = False
     bench.tell("a")
     await bench.clock.run_for(1)
-    await bench.outbox.tell()
+    await bench.outbox.flush_all()
     assert bench.store.commits == []
     bench.note()
     bench.tell("b")
     await bench.outbox.flush()
     assert (bench.store.commits, bench.seen()) == ([(1, 1)], ["a"])
-    await bench.ledger.release(READY)
-    bench.ledger.close()
+    await bench.record.release(READY)
+    bench.record.close()
     await settle()
     assert await bench.store.published() == ["a"]
 
@@ -187,7 +188,7 @@ async def test_a_lost_lease_takes_its_events_along(bench: Bench) -> None:
     with pytest.raises(RunTakenError):
         await bench.outbox.flush()
     bench.tell("b")
-    bench.ledger.close()
+    bench.record.close()
     await settle()
     assert (await bench.store.published(), bench.seen()) == ([], [])
 
@@ -200,8 +201,8 @@ async def test_a_refused_entry_takes_its_events_along(bench: Bench) -> None:
     with pytest.raises(RecordRefusedError):
         await bench.outbox.flush()
     bench.store.refuses = False
-    await bench.ledger.release(READY)
-    bench.ledger.close()
+    await bench.record.release(READY)
+    bench.record.close()
     await settle()
     assert (await bench.store.published(), bench.seen()) == ([], [])
 
@@ -210,9 +211,9 @@ async def test_what_was_refused_by_itself_is_kept_later(bench: Bench) -> None:
     """No entry was refused with it, so it is true: it goes with the next commit, be that the one that parks the run."""
     bench.tell("a")
     bench.store.refuses = True
-    await bench.clock.run_for(2 * SOON_S)
+    await bench.clock.run_for(2 * EVENT_DELAY_S)
     bench.store.refuses = False
-    await bench.ledger.release(READY)
+    await bench.record.release(READY)
     assert (await bench.store.published(), bench.seen()) == (["a"], ["a"])
 
 
@@ -240,12 +241,12 @@ async def test_what_is_kept_by_itself_is_not_cut_short(bench: Bench) -> None:
     """A run that stops meanwhile is given back behind it."""
     bench.tell("a")
     bench.store.is_silent = True
-    cut = asyncio.create_task(bench.outbox.tell())
+    cut = asyncio.create_task(bench.outbox.flush_all())
     await settle()
     cut.cancel()
     await asyncio.wait([cut])
     bench.store.is_silent = False
-    giving = asyncio.create_task(bench.ledger.release(READY))
+    giving = asyncio.create_task(bench.record.release(READY))
     await settle()
     assert not giving.done()
     giving.cancel()
@@ -268,7 +269,7 @@ async def test_what_others_publish_about_a_run_waits_for_nothing(bench: Bench) -
 async def test_the_end_of_a_run_takes_what_is_left(bench: Bench) -> None:
     """And what is published after it is kept by itself."""
     bench.tell("a")
-    await bench.ledger.end(b'{"entry":"patched","at":"2026-01-01T00:00:00Z"}', Change(status=Status.COMPLETE), None)
+    await bench.record.end(b'{"entry":"patched","at":"2026-01-01T00:00:00Z"}', Change(status=Status.COMPLETE), None)
     assert bench.store.commits == [(1, 1)]
     bench.tell("b")
     await settle()
@@ -279,10 +280,10 @@ async def test_a_bus_over_another_store_keeps_its_own(clock: FakeClock) -> None:
     """What is in two places cannot be kept together."""
     bus, crew = DurableEventBus(MemoryStore(), clock=clock), Crew(lambda name, error: None)
     run = LeasedRun(request=RunRequest(who=ME, goal="g"), lease=Lease("r", "w", 1))
-    ledger = Ledger(MemoryStore(), run, crew, bus)
-    with ledger.opened():
-        assert ledger.news is None
-    ledger.close()
+    record = LeasedRecord(MemoryStore(), run, crew, bus)
+    with record.opened():
+        assert record.event_buffer is None
+    record.close()
     await bus.aclose()
 
 
@@ -339,7 +340,7 @@ async def test_an_answer_is_consumed_with_its_outcome_when_its_run_is_given_back
     await hand_over(bench)
     bench.is_long = False
     bench.tell("of a step that is taken again")
-    await bench.ledger.release(READY)
+    await bench.record.release(READY)
     assert await bench.store.published() == ["applied"]
     assert await unconsumed(bench.store) == []
 
@@ -348,7 +349,7 @@ async def test_an_answer_stays_where_its_outcome_is_not_kept(bench: Bench) -> No
     """It was told within a step that has no outcome: whoever takes the step again is handed the answer, and tells."""
     bench.is_long = False
     await hand_over(bench)
-    await bench.ledger.release(READY)
+    await bench.record.release(READY)
     assert await bench.store.published() == []
     assert await unconsumed(bench.store) == ["event"]
 
@@ -358,9 +359,9 @@ async def test_an_answer_stays_where_its_run_could_not_be_given_back(bench: Benc
     await hand_over(bench)
     bench.store.refuses = True
     with pytest.raises(DatabaseLockedError):
-        await bench.ledger.release(READY)
+        await bench.record.release(READY)
     bench.store.refuses = False
-    bench.ledger.close()
+    bench.record.close()
     await settle()
     assert await bench.store.published() == []
     assert await unconsumed(bench.store) == ["event"]
@@ -371,6 +372,6 @@ async def test_an_answer_is_consumed_with_its_outcome_though_a_step_goes_on(benc
     await hand_over(bench)
     bench.is_long = False
     bench.tell("of a step that goes on")
-    await bench.ledger.tell()
+    await bench.record.flush_events()
     assert await bench.store.published() == ["applied"]
     assert await unconsumed(bench.store) == []

@@ -27,7 +27,7 @@ from harborage.planner import (
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable import reader
 from harborage.runtime.durable.event_buffer import RunEventBuffer
-from harborage.runtime.durable.lease import LeasedRun
+from harborage.runtime.durable.leased_run import LeasedRun
 from harborage.runtime.durable.mailbox import Mailbox
 from harborage.runtime.durable.recorder import Recorder
 from harborage.runtime.effects.approval.answering import WaitingCall

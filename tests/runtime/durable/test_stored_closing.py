@@ -219,4 +219,4 @@ async def test_every_control_that_a_stopped_worker_leaves_is_named(engine: Store
     names = [f"c{number}" for number in range(250)]
     for name in names:
         await engine.send("r", cancel("r", name))
-    assert [control.event_id for control in await engine.untaken("r")] == names
+    assert [control.event_id for control in await engine.list_unconsumed("r")] == names

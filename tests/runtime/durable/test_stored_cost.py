@@ -16,7 +16,7 @@ from harborage.identity import Identity
 from harborage.planner import CallTool, Decision, Finish, FinishReason, PauseReason, RequestPause, RunContext
 from harborage.runtime.durable.engine import RunPhase
 from harborage.runtime.durable.journal import Begun, Done, Entry, decode_entries
-from harborage.runtime.durable.lease import LeasedRun
+from harborage.runtime.durable.leased_run import LeasedRun
 from harborage.runtime.durable.mailbox import Mailbox
 from harborage.runtime.durable.reader import phase_of
 from harborage.runtime.durable.recorder import Recorder

@@ -166,7 +166,7 @@ async def test_an_end_that_cannot_be_recorded_is_logged_and_not_published(
             await clock.run_for(5)
             assert not waiting.done()
     waiting.cancel()
-    assert "run r is given back" in caplog.text
+    assert "run r is released" in caplog.text
     assert "full" in caplog.text
     store.refuses = lambda commit: False
     another = on(store)

@@ -13,7 +13,7 @@ import pytest
 
 from harborage.planner import Finish, FinishReason, PauseReason
 from harborage.runtime.durable.engine import RunPhase
-from harborage.runtime.durable.lease import LeasedRun
+from harborage.runtime.durable.leased_run import LeasedRun
 from harborage.runtime.durable.steps import EffectTable, Wait, Waiting
 from harborage.runtime.durable.stored import StoredEngine
 from harborage.runtime.loop.arrivals import Hold, StepInterruptedError
@@ -126,13 +126,13 @@ async def until_parked(engine: StoredEngine, clock: FakeClock) -> None:
     """Return when the run waits outside of memory."""
     while True:
         await clock.run_for(0.1)
-        if (await engine.status("r")).phase is RunPhase.PARKED and not engine._carried:
+        if (await engine.status("r")).phase is RunPhase.PARKED and not engine._running:
             return
 
 
 def sweep(clock: FakeClock, engine: StoredEngine) -> None:
     """Let the worker decide that the run leaves memory, in this turn of the event loop."""
-    while all(run.parked is None for run in engine._carried.values()):
+    while all(run.parked is None for run in engine._running.values()):
         clock.advance(0.05)
 
 
@@ -177,8 +177,8 @@ def left(change: Change | None, delivered: int) -> LeasedRun:
 async def test_a_run_that_was_handed_more_since_it_was_to_wait_is_given_back_ready() -> None:
     """It may have taken the control and recorded that, and not have acted on it."""
     waits = Change(release=True, wake_at=5, seen_control=3)
-    assert left(waits, 3).given_back() == waits
-    assert left(waits, 4).given_back().is_ready
-    assert left(None, 4).given_back().is_ready
+    assert left(waits, 3).release_change() == waits
+    assert left(waits, 4).release_change().is_ready
+    assert left(None, 4).release_change().is_ready
     blocked = Change(release=True, blocked="unreadable")
-    assert left(blocked, 4).given_back() == blocked
+    assert left(blocked, 4).release_change() == blocked

@@ -1,6 +1,7 @@
-"""What a run publishes while it is carried: kept by the commits that keep its entries, and told to readers after them.
+"""The events that a running run publishes: stored by the commits of its entries, and delivered to subscribers after.
 
-So nothing is told that did not happen, and nothing happens untold. What a refused commit would have kept is dropped.
+So no event is delivered of an entry that was not stored, and none is missing. The events of a refused commit are
+dropped.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _log = logging.getLogger(__name__)
 
 
 class BufferedEvent(NamedTuple):
-    """An event that was published, and what is kept of it; `consumes` is the number of the control, if any, that had
-    its outcome with this."""
+    """A published event, and the form in which it is stored; `consumes` is the number of the control whose outcome it
+    is, 0 for none."""
 
     event: Event
     data: NewEvent
@@ -32,115 +33,115 @@ class BufferedEvent(NamedTuple):
 
 
 class RunEventBuffer:
-    """The events of one carried run that are not kept yet, in the order in which they were published.
+    """The events of one running run that are not stored yet, in the order in which they were published.
 
-    `listener` hears of each that comes, `hastener` of those that are to be kept now. Those that belong to a step whose
-    outcome is still to be noted can be held back until it is. `hand_out` gives the number of a control that the run
-    was handed, and then counts on the news for it to be consumed; 0 for any other.
+    `on_added` is called for each new event, `on_flush_needed` when they should be stored now. Events of a step whose
+    outcome is not recorded yet can be held back until it is. `hand_out` returns the number of a control that was
+    delivered to the run, which these events have to consume from then on; 0 for any other.
     """
 
-    __slots__ = ("_bus", "_end", "_hand_out", "_held", "_waiting", "hastener", "listener")
+    __slots__ = ("_bus", "_end", "_hand_out", "_held", "_waiting", "on_added", "on_flush_needed")
 
     def __init__(self, bus: RecordBus, who: Quadruple, hand_out: Callable[[ControlEvent], int]) -> None:
         self._bus = bus
         self._hand_out = hand_out
         self._waiting: list[BufferedEvent] = []
         self._held = 0
-        self.listener: Callable[[], None] | None = None
-        self.hastener: Callable[[], None] | None = None
+        self.on_added: Callable[[], None] | None = None
+        self.on_flush_needed: Callable[[], None] | None = None
         self._end = bus.attach_run(who, self)
 
     def __len__(self) -> int:
-        """How many may be kept now."""
+        """Return how many may be stored now."""
         return len(self._waiting) - self._held
 
     def add(self, event: Event, data: NewEvent) -> None:
         self._waiting.append(BufferedEvent(event, data))
-        if self.listener is not None:
-            self.listener()
+        if self.on_added is not None:
+            self.on_added()
 
     def consume(self, control: ControlEvent) -> None:
-        """What was published last is the outcome of this control: the commit that keeps it consumes the control.
+        """Mark the last event as the outcome of this control: the commit that stores it consumes the control.
 
-        Where that is dropped the control is not consumed, so whoever goes on with the run tells of it.
+        If the event is dropped, the control is not consumed, and the worker that resumes the run publishes its outcome.
         """
         if self._waiting and not self._waiting[-1].consumes and (number := self._hand_out(control)):
             self._waiting[-1] = self._waiting[-1]._replace(consumes=number)
 
     def flush_soon(self) -> None:
-        if self._waiting and self.hastener is not None:
-            self.hastener()
+        if self._waiting and self.on_flush_needed is not None:
+            self.on_flush_needed()
 
     def hold(self, is_due: bool) -> None:
-        """Hold the last one back if that `is_due`, or if one before it is held."""
+        """Hold the last event back if `is_due`, or if one before it is held."""
         if is_due or self._held:
             self._held += 1
 
     @property
     def is_holding(self) -> bool:
-        """Whether some are held back: what their step did besides is not on record, either."""
+        """Whether events are held back, because the outcome of their step is not recorded yet."""
         return self._held > 0
 
-    def let_go(self) -> None:
-        """The outcome is noted that those held back belong to."""
+    def release_held(self) -> None:
+        """Release the held events: the outcome of their step is recorded with the next commit."""
         self._held = 0
 
-    def leave(self) -> tuple[BufferedEvent, ...]:
-        """Hand over those that may be kept now, to be kept by one commit."""
+    def take_ready(self) -> tuple[BufferedEvent, ...]:
+        """Remove and return the events that may be stored now, to be stored by one commit."""
         count = len(self)
-        left = tuple(self._waiting[:count])
+        ready = tuple(self._waiting[:count])
         del self._waiting[:count]
-        return left
+        return ready
 
-    def come_back(self, told: tuple[BufferedEvent, ...]) -> None:
-        """Take back what was not kept, before what came since."""
-        self._waiting[:0] = told
+    def put_back(self, events: tuple[BufferedEvent, ...]) -> None:
+        """Put back events that were not stored, before those that were published since."""
+        self._waiting[:0] = events
 
-    def forget(self) -> None:
-        """Drop all that wait: they belong to something that did not happen."""
+    def discard(self) -> None:
+        """Drop all events: they belong to entries that were not stored."""
         self._waiting.clear()
         self._held = 0
 
-    def forget_held(self) -> None:
-        """Drop those that are held back: their step has no outcome, and is taken again."""
+    def discard_held(self) -> None:
+        """Drop the held events: their step has no outcome, and is repeated."""
         del self._waiting[len(self) :]
         self._held = 0
 
-    def kept(self, told: tuple[BufferedEvent, ...], done: Committed) -> None:
-        """A commit kept these: its readers are told."""
-        if told:
-            self._bus.deliver([one.event for one in told], done)
+    def deliver(self, events: tuple[BufferedEvent, ...], done: Committed) -> None:
+        """Deliver to subscribers the events that a commit has stored."""
+        if events:
+            self._bus.deliver([one.event for one in events], done)
 
     def close(self) -> None:
-        """The run is carried no more: what is left, and what comes, is kept by itself. Closing twice does nothing.
+        """Store the remaining events without entries; later ones go to the bus directly. Closing twice does nothing.
 
-        An outcome whose control is not consumed is dropped: whoever goes on with the run tells of it.
+        An outcome whose control is not consumed is dropped: the worker that resumes the run publishes it.
         """
-        end, self._end = self._end, _nothing  # it knows of this
+        end, self._end = self._end, _do_nothing  # `end` calls `close` again
         end()
-        self.listener = self.hastener = None
+        self.on_added = self.on_flush_needed = None
         try:
-            self._bus.write([(one.event, one.data) for one in self.leave() if not one.consumes])
+            self._bus.write([(one.event, one.data) for one in self.take_ready() if not one.consumes])
         except HarborageError as error:
-            _log.warning("events: what a run published last is not kept: %s", error_reason(error))
+            _log.warning("events: the last events of a run could not be stored: %s", error_reason(error))
 
 
-def _nothing() -> None:
-    """Ends nothing: it was done."""
+def _do_nothing() -> None:
+    """Stand for an end that was called already."""
 
 
 @runtime_checkable
 class PublishingRecord(Record, Protocol):
-    """A record that keeps what the run publishes together with its entries."""
+    """A record that stores the run's events together with its entries."""
 
     @property
-    def news(self) -> RunEventBuffer | None:
-        """What waits to be kept; None where it is kept elsewhere."""
+    def event_buffer(self) -> RunEventBuffer | None:
+        """The events that are not stored yet; None if the bus stores them itself."""
         ...
 
-    def tell(self) -> asyncio.Task[None]:
-        """Begin to keep what was published by itself, which is done to its end though the run is cut short.
+    def flush_events(self) -> asyncio.Task[None]:
+        """Start to store the events without entries; the commit completes even if the run is cut short.
 
-        The task raises RunTakenError or RecordRefusedError where it is not kept.
+        The task raises RunTakenError or RecordRefusedError if they are not stored.
         """
         ...

@@ -1,6 +1,6 @@
-"""One run carried by this process: its record read, its program run against the seam, history after history.
+"""Execute one run in this process: restore it from its record, and run its program, one history after the other.
 
-What every host that lives in a process shares. Who may carry a run, and what becomes of its end, is the host's affair.
+Which worker may execute a run, and how its end is recorded, is decided by the engine that calls this.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 
 class HostedRun(Protocol):
-    """What a host knows of a run while it carries it. The mailbox is set while there is one; `unreadable` is what ends
-    the run's stay here at its next boundary. `tool_calls` counts those that were made here, `unsaved` are
-    entries that are kept with the run's end."""
+    """A run while an engine executes it. `mailbox` is set while its program runs, `unreadable` is the control
+    that stops it. `tool_calls` counts those that were made here, `unsaved` are entries to commit with its end.
+    """
 
     request: RunRequest
     inbox: Inbox | None
@@ -47,8 +47,8 @@ class HostedRun(Protocol):
 
 
 class Executor(msgspec.Struct, frozen=True, kw_only=True):
-    """What carries runs: the code, the pauses they wait on, the clock. `is_stopping` and `refusals` as `Recorder` knows
-    them."""
+    """Executes runs with one program and one table of effects. `refusals` are the errors for which a step is retried
+    later, as in `Recorder`."""
 
     program: Program
     effects: EffectTable
@@ -67,21 +67,21 @@ class Executor(msgspec.Struct, frozen=True, kw_only=True):
         *,
         is_stopping: Callable[[], bool],
     ) -> Finish | Concluded:
-        """Carry a run from where its entries stand to its finish.
+        """Execute a run from its last entry to its finish.
 
         Raises:
-            HistoryMismatchError, JournalCorruptError: the run waits for other code.
-            Exception: what the run failed with.
+            HistoryMismatchError, JournalCorruptError: the run is blocked until other code executes it.
+            Exception: the error with which the run failed.
         """
-        told = latest_history(run.request, entries)
+        history = latest_history(run.request, entries)
         crew = Crew(lambda name, error: self.logger.warning("run %s, %s: %s", run_id, name, error_reason(error)))
         try:
             while True:
                 try:
-                    return await self._once(run_id, run, journal, told, crew, is_stopping)
+                    return await self._once(run_id, run, journal, history, crew, is_stopping)
                 except RolloverError as rollover:
-                    told = History(rollover.carry, (), told.number + 1)
-                    rolled = Rolled(at=self.clock.now(), carry=raw(told.request))
+                    history = History(rollover.carry, (), history.number + 1)
+                    rolled = Rolled(at=self.clock.now(), carry=raw(history.request))
                     await journal.append(run_id, [encode_entry(rolled)])
         finally:
             left = await crew.aclose(clock=self.clock, grace_s=CLOSE_GRACE_S)
@@ -93,12 +93,12 @@ class Executor(msgspec.Struct, frozen=True, kw_only=True):
         run_id: str,
         run: HostedRun,
         journal: Record,
-        told: History,
+        history: History,
         crew: Crew,
         is_stopping: Callable[[], bool],
     ) -> Finish | Concluded:
-        """Carry one history of the run to its end, or to its rollover."""
-        request = told.request
+        """Execute one history of the run to its end, or to its rollover."""
+        request = history.request
         assert run.inbox is not None
         mailbox = Mailbox(
             run.inbox, self.pauses, crew, clock=self.clock, deadline=request.deadline, recheck_s=self.recheck_s
@@ -113,8 +113,8 @@ class Executor(msgspec.Struct, frozen=True, kw_only=True):
             mailbox,
             clock=self.clock,
             crew=crew,
-            past=told.entries,
-            history=told.number,
+            past=history.entries,
+            history=history.number,
             is_stopping=is_stopping,
             refusals=self.refusals,
         )
@@ -141,7 +141,7 @@ class Executor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def failure_of(error: BaseException) -> tuple[str, str]:
-    """Class and text of what ended a run; of a step that failed before the run was carried on, those of its error."""
+    """Return the class and text of the error that ended a run: of a recorded failure those of the recorded error."""
     if isinstance(error, NotPreparedError) and error.__cause__ is not None:
         return failure_of(error.__cause__)
     if isinstance(error, RecordedFailureError):

@@ -324,7 +324,7 @@ class Mailbox:
     def offer(self) -> None:
         """A call waits for an answer: hand over those that came before it did, when the run was not carried here."""
         if self.outbox is not None:
-            self.outbox.hurry()
+            self.outbox.start_flush()
         for control in self._inbox.peek():
             if control.type in ANSWERS and self._is_mine(control):
                 self._hand_over(control)
@@ -377,8 +377,8 @@ class Mailbox:
     async def _see_through(self, work: Coroutine[Any, Any, None], control: ControlEvent) -> None:
         await work
         # No commit comes between: one that kept the outcome without the control would have it told once more.
-        if self.outbox is not None and (news := self.outbox.news) is not None:
-            news.consume(control)
+        if self.outbox is not None and (buffer := self.outbox.event_buffer) is not None:
+            buffer.consume(control)
 
     def _handed(self, work: Coroutine[Any, Any, None], task: asyncio.Task[Any]) -> None:
         work.close()  # cut short before it began, it would be reported as forgotten

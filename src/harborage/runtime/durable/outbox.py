@@ -1,8 +1,8 @@
-"""What a run, branches included, has to say to its record and has not said yet.
+"""The entries and events of a run, branches included, that are not in its record yet.
 
-Entries reach the record in the order they were noted, and one batch at a time. An entry is kept once `flush` returns;
-`flush_soon` lets the run go on meanwhile. What the run publishes goes with the next batch. Where none follows soon,
-because a step takes its time, it is kept with what else there is.
+Entries reach the record in the order in which they were noted, one batch at a time. An entry is stored once `flush`
+returns; `flush_soon` lets the run continue meanwhile. The run's events go with the next batch. If none follows soon,
+because a step takes long, they are stored without entries.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ if TYPE_CHECKING:
     from harborage.concurrency import Crew
     from harborage.runtime.durable.event_buffer import RunEventBuffer
 
-SOON_S: Final = 0.02
-"""How long something that was published waits for an entry to go with."""
+EVENT_DELAY_S: Final = 0.02
+"""How long a published event waits for entries to be stored with, in seconds."""
 
 RETRY_S: Final = 1.0
-"""How long it waits after the record refused it."""
+"""How long it waits after the record refused it, in seconds."""
 
 
 class Outbox:
     """The entries of one run on their way to `record`; without a record it takes none.
 
-    `is_instant` says that the record takes entries without an await, so that there is no soon and no later.
-    `is_waiting` says whether a step is under way that may take long: only then what was published is kept without the
-    step's outcome.
+    `is_instant` says that the record appends without an await, so nothing is ever waiting to be stored. `is_waiting`
+    returns whether a step runs that may take long: only then events are stored without the step's outcome.
     """
 
     __slots__ = (
@@ -43,16 +42,16 @@ class Outbox:
         "_callers",
         "_clock",
         "_crew",
-        "_is_due",
-        "_is_unsure",
+        "_is_flush_due",
+        "_is_trailing",
+        "_is_uncertain_entries",
         "_is_waiting",
         "_is_writing",
+        "_publisher",
         "_record",
         "_run_id",
         "_seen",
-        "_teller",
         "_timer",
-        "_trails",
         "_unsaved",
         "_waiters",
         "is_instant",
@@ -70,8 +69,10 @@ class Outbox:
         self._record = record
         self._clock = clock
         self._is_waiting = is_waiting
-        has_news = getattr(record, "news", None) is not None  # asked first: to look for a whole protocol is costly
-        self._teller = record if has_news and isinstance(record, PublishingRecord) else None
+        publishes = (
+            getattr(record, "event_buffer", None) is not None
+        )  # checked first: an isinstance check of a protocol is slow
+        self._publisher = record if publishes and isinstance(record, PublishingRecord) else None
         self._timer: Timer | None = None
         self._batches = self._seen = 0
         self._append_now = None if record is None else record.append_now
@@ -80,31 +81,31 @@ class Outbox:
         self._unsaved: list[bytes] = []
         self._waiters: list[asyncio.Future[None]] = []
         self._is_writing = False
-        self._is_due = False
-        self._is_unsure = False
-        self._trails = False
+        self._is_flush_due = False
+        self._is_uncertain_entries = False
+        self._is_trailing = False
         self._callers = 0
-        if (news := self.news) is not None:
-            news.listener, news.hastener = self._published, self.hurry
-            self._arm()
+        if (buffer := self.event_buffer) is not None:
+            buffer.on_added, buffer.on_flush_needed = self._on_published, self.start_flush
+            self._start_timer()
 
     @property
-    def news(self) -> RunEventBuffer | None:
-        """What the run published and what is not kept yet; None where that is kept elsewhere."""
-        return None if self._teller is None else self._teller.news
+    def event_buffer(self) -> RunEventBuffer | None:
+        """The run's events that are not stored yet; None if the bus stores them itself."""
+        return None if self._publisher is None else self._publisher.event_buffer
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody waits here until what was noted is kept, and goes on then."""
+        """Whether a caller of `flush` waits, and continues once its entries are stored."""
         return self._callers > 0
 
     @property
     def is_behind(self) -> bool:
-        """Whether something that was to be kept soon is not kept yet."""
-        return self._trails or self._is_writing
+        """Whether entries that `flush_soon` should store are not stored yet."""
+        return self._is_trailing or self._is_writing
 
     def note(self, entry: Entry) -> bytes:
-        """Take an entry, to be kept by the next flush; returns its stored form.
+        """Take an entry, to be stored by the next flush; return its stored form.
 
         Raises:
             UnserializableError: a value inside has no JSON form.
@@ -113,25 +114,25 @@ class Outbox:
             return b""
         stored = encode_entry(entry)
         self._unsaved.append(stored)
-        if self._teller is not None and (news := self._teller.news) is not None:
-            news.let_go()
-            if news:
-                self._arm()
+        if self._publisher is not None and (buffer := self._publisher.event_buffer) is not None:
+            buffer.release_held()
+            if buffer:
+                self._start_timer()
         return stored
 
     def withdraw(self, stored: bytes) -> None:
-        """Forget an entry that is not kept and not on its way: what it announced does not happen."""
+        """Remove an entry that is not stored and not being written: what it announced does not happen."""
         with suppress(ValueError):
             self._unsaved.remove(stored)
 
     async def flush(self) -> None:
-        """Keep what was noted so far.
+        """Store the entries that were noted so far.
 
         Raises:
-            Exception: what the record raised; all that was noted waits for the next flush.
+            Exception: the record's own error; the entries wait for the next flush.
         """
         if self._append_now is not None:
-            self._keep(self._append_now)
+            self._append_unsaved(self._append_now)
             return
         self._callers += 1
         try:
@@ -139,148 +140,148 @@ class Outbox:
         finally:
             self._callers -= 1
 
-    def _keep(self, append_now: Callable[[str, Sequence[bytes]], None]) -> None:
-        """Hand what was noted to a record in memory: a task and a turn of the event loop for it would be waste."""
+    def _append_unsaved(self, append_now: Callable[[str, Sequence[bytes]], None]) -> None:
+        """Append the entries to a record in memory, at once: that needs no task and no turn of the event loop."""
         if self._unsaved:
             batch, self._unsaved = self._unsaved, []
             append_now(self._run_id, batch)
 
     async def _flush(self) -> None:
-        while self._is_writing:  # what is on its way may be the caller's, and is kept before what came behind it
-            await self._turn()
+        while self._is_writing:  # the batch being written may be the caller's, and is stored before later entries
+            await self._wait_for_write()
         if not self._unsaved or self._record is None:
             return
         batch, self._unsaved = self._unsaved, []
-        trailed, self._trails = self._trails, False
+        was_trailing, self._is_trailing = self._is_trailing, False
         self._is_writing = True
         self._batches += 1
         try:
             await self._record.append(self._run_id, batch)
-            self._is_unsure = False
+            self._is_uncertain_entries = False
         except BaseException as error:
-            # Branches share what is unsaved, so one that is cut short here must not lose what others noted. An
-            # entry that was kept all the same and comes twice says the same thing twice.
+            # Branches share the unsaved entries, so one that is cut short here must not lose those of others. An
+            # entry that was stored all the same may be stored twice, which changes nothing.
             self._unsaved[:0] = batch
-            self._trails |= trailed
-            self._is_unsure = not isinstance(error, Exception)
+            self._is_trailing |= was_trailing
+            self._is_uncertain_entries = not isinstance(error, Exception)
             raise
         finally:
             self._is_writing = False
-            self._tell()
+            self._wake_waiters()
 
     def flush_soon(self) -> None:
-        """Keep what was noted so far while the run goes on; `flush` waits for it, and tells whether it went well.
+        """Store the entries that were noted so far while the run continues; `flush` waits for it and raises its error.
 
-        Nothing is written before the run gives way for the first time, so a run that never does writes it together
-        with what comes next.
+        Nothing is written before the run first yields to the event loop, so a run that never does stores them together
+        with its next entries.
         """
         if self._append_now is not None:
-            self._keep(self._append_now)
+            self._append_unsaved(self._append_now)
             return
         if self._record is None:
             return
-        self._trails = True
-        if not self._is_due:
-            self._is_due = True
-            asyncio.get_running_loop().call_soon(self._begin)
+        self._is_trailing = True
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            asyncio.get_running_loop().call_soon(self._start_trailing_flush)
 
-    async def leave(self) -> list[bytes]:
-        """Hand over what was noted and is not kept, to whoever ends the run."""
+    async def take_unsaved(self) -> list[bytes]:
+        """Remove and return the entries that are not stored, to be committed with the end of the run."""
         while self._is_writing:
-            await self._turn()
-        left, self._unsaved = self._unsaved, []
-        self._trails = False
-        return left
+            await self._wait_for_write()
+        unsaved, self._unsaved = self._unsaved, []
+        self._is_trailing = False
+        return unsaved
 
-    async def settle(self) -> None:
-        """Keep what was noted so far, if the record takes it. Whoever waits for it with `flush` learns how it went.
+    async def try_flush(self) -> None:
+        """Store the entries that were noted so far, if the record accepts them; only `flush` raises the record's error.
 
-        What was on its way when the run was cut short is left to its fate: it may be kept already.
+        A batch that was being written when the run was cut short is not written again: it may be stored already.
         """
         while self._is_writing:
-            await self._turn()
-        if not self._is_unsure:
+            await self._wait_for_write()
+        if not self._is_uncertain_entries:
             with suppress(RunLeftError):
                 await self.flush()
 
-    async def tell(self) -> None:
-        """Keep what was noted and published so far.
+    async def flush_all(self) -> None:
+        """Store the entries and events so far.
 
         Raises:
-            Exception: what the record raised; what was noted waits for the next flush.
+            Exception: the record's own error; the entries wait for the next flush.
         """
         await self.flush()
         while self._is_writing:
-            await self._turn()
-        if self._teller is None or not self.news:
+            await self._wait_for_write()
+        if self._publisher is None or not self.event_buffer:
             return
         if self._unsaved:
             await self._flush()
         else:
-            await asyncio.shield(self._begin_to_tell(self._teller))
+            await asyncio.shield(self._flush_events(self._publisher))
 
-    def hurry(self) -> None:
-        """Begin to keep what was noted and published so far; what is begun afterwards comes behind it."""
-        if self._teller is None or not self.news or self._crew.is_closed:
+    def start_flush(self) -> None:
+        """Start to store the entries and events so far, before any that come later."""
+        if self._publisher is None or not self.event_buffer or self._crew.is_closed:
             return
-        telling = None if self._is_writing or self._unsaved else self._begin_to_tell(self._teller)
-        self._crew.start(self._told(telling), "record")
+        flushing = None if self._is_writing or self._unsaved else self._flush_events(self._publisher)
+        self._crew.start(self._flush_in_background(flushing), "record")
 
-    def _begin_to_tell(self, teller: PublishingRecord) -> asyncio.Task[None]:
+    def _flush_events(self, publisher: PublishingRecord) -> asyncio.Task[None]:
         self._is_writing = True
         self._batches += 1
-        telling = teller.tell()
-        telling.add_done_callback(self._written)
-        return telling
+        flushing = publisher.flush_events()
+        flushing.add_done_callback(self._end_write)
+        return flushing
 
-    def _written(self, _: asyncio.Task[None]) -> None:
+    def _end_write(self, _: asyncio.Task[None]) -> None:
         self._is_writing = False
-        self._tell()
+        self._wake_waiters()
 
     def close(self) -> None:
-        """Keep nothing more by itself."""
+        """Stop storing events on the outbox's own timer."""
         if self._timer is not None:
             self._timer.cancel()
-        if (news := self.news) is not None:
-            news.listener = news.hastener = None
+        if (buffer := self.event_buffer) is not None:
+            buffer.on_added = buffer.on_flush_needed = None
 
-    async def _told(self, telling: asyncio.Task[None] | None) -> None:
+    async def _flush_in_background(self, flushing: asyncio.Task[None] | None) -> None:
         try:
-            await (self.tell() if telling is None else asyncio.shield(telling))
-        except RunLeftError:  # the run learns of it with its next entries
-            if self.news:
-                self._arm(RETRY_S)
+            await (self.flush_all() if flushing is None else asyncio.shield(flushing))
+        except RunLeftError:  # the next flush of entries raises it in the run
+            if self.event_buffer:
+                self._start_timer(RETRY_S)
 
-    def _published(self) -> None:
-        """What is told in a step that is done in a moment is true with its outcome, and kept no sooner."""
-        assert self.news is not None
-        self.news.hold(not self._is_waiting())
-        self._arm()
+    def _on_published(self) -> None:
+        """Hold back the event of a short step until the step's outcome is recorded: only then is it certain."""
+        assert self.event_buffer is not None
+        self.event_buffer.hold(not self._is_waiting())
+        self._start_timer()
 
-    def _arm(self, after_s: float = SOON_S) -> None:
-        """Look in a while whether what was published has gone with an entry."""
+    def _start_timer(self, after_s: float = EVENT_DELAY_S) -> None:
+        """Check in `after_s` seconds whether the events have been stored with entries."""
         if self._timer is None and not self._crew.is_closed:
             self._seen = self._batches
-            self._timer = self._clock.call_later(after_s, self._ripen)
+            self._timer = self._clock.call_later(after_s, self._on_timer)
 
-    def _ripen(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
-        if self.news and self._batches == self._seen:
-            self.hurry()
-        elif self.news:
-            self._arm()  # it is younger than the last batch
+        if self.event_buffer and self._batches == self._seen:
+            self.start_flush()
+        elif self.event_buffer:
+            self._start_timer()  # these events came after the last batch
 
-    def _begin(self) -> None:
-        self._is_due = False
-        if self._trails and not self._crew.is_closed:
-            self._crew.start(self.settle(), "record")
+    def _start_trailing_flush(self) -> None:
+        self._is_flush_due = False
+        if self._is_trailing and not self._crew.is_closed:
+            self._crew.start(self.try_flush(), "record")
 
-    async def _turn(self) -> None:
+    async def _wait_for_write(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         await waiter
 
-    def _tell(self) -> None:
+    def _wake_waiters(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():

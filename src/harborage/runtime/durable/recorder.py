@@ -158,7 +158,7 @@ class Recorder:
         if entry is not None:
             recorded: Woken = self._read(position, "waited", entry.woken, Woken)
             return recorded
-        await self._outbox.tell()
+        await self._outbox.flush_all()
         try:
             woken = await self.mailbox.park(hold)
         except self._refusals as error:
@@ -190,11 +190,11 @@ class Recorder:
 
     async def leave(self) -> list[bytes]:
         """Hand over what was noted and is not kept, to whoever ends the run."""
-        return await self._outbox.leave()
+        return await self._outbox.take_unsaved()
 
     async def settle(self) -> None:
         """Keep what was noted so far, if the record takes it, of a run that is carried no further."""
-        await self._outbox.settle()
+        await self._outbox.try_flush()
 
     def _next(self) -> str:
         self._count += 1

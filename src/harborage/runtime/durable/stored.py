@@ -1,7 +1,7 @@
-"""A host of runs over a store that outlives it, and that other processes may share.
+"""The engine over a store, which outlives the process and may be shared by several.
 
-Every run is carried by one worker at a time, which holds its lease; what it records is refused once the lease is lost.
-A run that only waits leaves memory after a while, and is folded again from its record when there is a reason to.
+One worker at a time executes a run, under a lease; what it records is refused once it has lost the lease. A run that
+only waits leaves memory after a while, and is restored from its record when it is woken.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from harborage.events import ANNOUNCED, BusStalledError
 from harborage.identity import require_quadruple
 from harborage.ids import new_id
 from harborage.runtime.durable.bodies import taken_out
+from harborage.runtime.durable.control_sender import MAX_UNREAD, ControlSender, cancel_control, check_handles
 from harborage.runtime.durable.engine import (
     EngineClosedError,
     EngineElsewhereError,
@@ -39,11 +40,10 @@ from harborage.runtime.durable.execution import Executor
 from harborage.runtime.durable.histories import finish_of, request_of, steps_of
 from harborage.runtime.durable.inbox import InboxRegistry
 from harborage.runtime.durable.journal import Ended, Started, decode_entry, encode_entry, raw
-from harborage.runtime.durable.lease import LeasedRun, Ledger, claimed
-from harborage.runtime.durable.looking import SHORTEST_S, Delivery, NextLook
+from harborage.runtime.durable.leased_record import LeasedRecord
+from harborage.runtime.durable.leased_run import LeasedRun, leased_run_of, parking_change, put_off_change
+from harborage.runtime.durable.polling import MIN_POLL_S, ControlDelivery, PollTimer
 from harborage.runtime.durable.reader import KEPT, UNREADABLE, ResultWaiters, RunReader, is_blocked, status_of
-from harborage.runtime.durable.releasing import parked, put_off
-from harborage.runtime.durable.sending import MAX_UNREAD, ControlSender, cancellation, check_handles
 from harborage.runtime.loop.seam import Concluded, Program, RunRequest
 from harborage.state.errors import DatabaseError
 from harborage.store import Change, Commit, ControlRow, Guard, Lease, NewRun, RunQuery, RunRow, Status, Store
@@ -62,19 +62,19 @@ if TYPE_CHECKING:
 _LINGER = timedelta(seconds=1)
 _RECHECK = timedelta(seconds=30)
 _CLAIMS = 100
-_HICCUP_S = 1.0
-_LOOK_S = 0.25
+_RETRY_S = 1.0
+_RESULT_POLL_S = 0.25
 _READY = Change(release=True, is_ready=True)
 
 
 class StoredEngine:
-    """Runs of one store, carried by this process as `worker` while it serves; start, send and read work at any time.
+    """The engine over a store: `worker` executes its runs while it serves; start, send and read work at any time.
 
-    `agent` is written into the runs that are started here and names those that are carried here. A run that only waits
-    leaves memory after `linger`. `refused` hears of every control that its run, being over, never took; `ends` of the
-    end of each run, and gives what ends with it and what follows; `outcome_of` says what is kept of the error that ends
-    one. `max_unread` controls may wait for a run, besides a CANCEL. What runs publish on a `bus` over the same store is
-    kept with what they record.
+    `agent` is written into the runs that are started here, and only its runs are executed here. A run that only waits
+    leaves memory after `linger`. `refused` is called for every control that its run ended without consuming, `ends` for
+    the end of each run: it returns what ends with it and the work that follows. `outcome_of` returns the stored form of
+    the error that ends a run. `max_unread` controls may wait for a run, besides a CANCEL. Events that runs publish on a
+    `bus` over the same store are committed with their entries.
     """
 
     def __init__(
@@ -110,10 +110,10 @@ class StoredEngine:
         self._outcome_of = outcome_of
         self._bus = bus
         self._logger = logging.getLogger(__name__) if logger is None else logger
-        self._carried: dict[str, LeasedRun] = {}
-        self._next = NextLook(store, clock, agent=agent, recheck_s=recheck.total_seconds())
-        self._delivery = Delivery(store, self._worker, self._carried)
-        self._sweeping: Timer | None = None
+        self._running: dict[str, LeasedRun] = {}
+        self._poll_timer = PollTimer(store, clock, agent=agent, recheck_s=recheck.total_seconds())
+        self._delivery = ControlDelivery(store, self._worker, self._running)
+        self._parking: Timer | None = None
         self._has_tried = self._is_joined = self._is_closed = False
         self._waiters = ResultWaiters(clock)
         self._unrecorded: dict[str, tuple[int, ...]] = {}
@@ -122,7 +122,7 @@ class StoredEngine:
         self._stopped: Exception | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    # ── From outside ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── For callers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self, run_id: str, request: RunRequest, *, seed: Sequence[bytes] = ()) -> None:
         require_quadruple(request.who, "start")
@@ -164,13 +164,13 @@ class StoredEngine:
             run = LeasedRun(request=request, lease=lease, position=position, group=row.group, parent=row.parent)
             await self._begin(run, entries)
         else:
-            self._next.changed.set()
+            self._poll_timer.changed.set()
         return done
 
     async def _begin(self, run: LeasedRun, entries: Sequence[bytes]) -> None:
-        """Carry a run that was started with this worker as its owner, which may have stopped meanwhile."""
+        """Execute a run that was started with this worker as its owner, unless the worker has stopped meanwhile."""
         if self._is_joined:
-            self._take_up(run, entries)
+            self._start_run(run, entries)
         else:
             guard = Guard(lease=run.lease, position=run.position)
             with suppress(LeaseLostError):  # the end of the worker has freed it
@@ -179,17 +179,17 @@ class StoredEngine:
     async def send(self, run_id: str, control: ControlEvent) -> bool:
         self._check_open()
         row = await self._reader.row(run_id)
-        stamped = self._controls.checked(row, control)
+        stamped = self._controls.validate(row, control)
         if is_blocked(row):
             self._logger.warning(KEPT, run_id, control.type, row.blocked)
-        carried = self._carried.get(run_id)
-        if carried is not None and carried.mailbox is not None:
-            carried.mailbox.check_open(control)
-        if carried is not None or (self._work is not None and not row.owner):
-            await check_handles(self._pauses, row.quadruple, stamped)  # it goes on here, if it does
-        is_new = await self._controls.keep(stamped)
-        await self._deliver_now(run_id)  # a run that is carried here has it when this returns
-        self._next.changed.set()
+        running = self._running.get(run_id)
+        if running is not None and running.mailbox is not None:
+            running.mailbox.check_open(control)
+        if running is not None or (self._work is not None and not row.owner):
+            await check_handles(self._pauses, row.quadruple, stamped)  # the run would continue in this process
+        is_new = await self._controls.send(stamped)
+        await self._deliver_now(run_id)  # a run that is executed here has it when this returns
+        self._poll_timer.changed.set()
         return is_new
 
     async def result(self, run_id: str) -> Finish:
@@ -197,7 +197,7 @@ class StoredEngine:
         while True:
             looks_again = self._work is None
             with self._waiters.waiting(run_id) as waiter:
-                if run_id not in self._carried:
+                if run_id not in self._running:
                     # A worker that begins to serve may have the code that a blocked run needs.
                     was_tried = self._has_tried if self._work is not None else has_looked
                     finish, is_known = await self._reader.ending(run_id, self._logger, was_tried=was_tried)
@@ -206,7 +206,7 @@ class StoredEngine:
                         return finish
                     looks_again |= not is_known
                 self._check_open()
-                finish = await self._waiters.ended(waiter, look_s=_LOOK_S if looks_again else 0.0)
+                finish = await self._waiters.ended(waiter, look_s=_RESULT_POLL_S if looks_again else 0.0)
                 if finish is not None:
                     return finish
 
@@ -224,17 +224,17 @@ class StoredEngine:
         """Send the run a CANCEL of its own; False when it has ended already."""
         row = await self._reader.row(run_id)
         with suppress(RunNotFoundError):
-            return await self.send(run_id, cancellation(row.quadruple, hard=hard))
+            return await self.send(run_id, cancel_control(row.quadruple, hard=hard))
         return False
 
-    async def untaken(self, run_id: str) -> builtins.list[ControlEvent]:
-        """The controls that a run was sent and that it has not heard of when its worker stopped."""
+    async def list_unconsumed(self, run_id: str) -> builtins.list[ControlEvent]:
+        """Return the controls of a run that it had not consumed when its worker stopped."""
         return await self._controls.unread(run_id, besides=self._unrecorded.get(run_id, ()))
 
     async def wake(self, run_id: str) -> None:
-        """Look at a parked run again: what it waits for may have come."""
+        """Wake a parked run: what it waits for may have come."""
         await self._store.commit(Commit(wakes=(run_id,)))
-        self._next.changed.set()
+        self._poll_timer.changed.set()
 
     async def serve(self, program: Program, effects: EffectTable) -> None:
         if self._is_closed:
@@ -242,7 +242,7 @@ class StoredEngine:
         if self._work is not None:
             raise EngineError("this host is being served already; stop the other worker first")
         crew = Crew(lambda name, error: self._logger.error("%s: %s", name, error_reason(error)))
-        carriage = Executor(
+        executor = Executor(
             program=program,
             effects=effects,
             pauses=self._pauses,
@@ -251,17 +251,17 @@ class StoredEngine:
             logger=self._logger,
             refusals=(BusStalledError, DatabaseError),
         )
-        self._work, self._stopped, self._loop = (carriage, crew), None, asyncio.get_running_loop()
-        unlisten = self._store.on_change(self._next.changed.set)
+        self._work, self._stopped, self._loop = (executor, crew), None, asyncio.get_running_loop()
+        unlisten = self._store.on_change(self._poll_timer.changed.set)
         alive = Crew(lambda name, error: self._logger.error("%s: %s", name, error_reason(error)))
         joined = asyncio.Event()
         try:
             sign = alive.start(keep_alive(self._store, self._worker, self._clock, joined=joined), "sign of life")
             sign.add_done_callback(lambda _: joined.set())
-            sign.add_done_callback(lambda _: self._next.changed.set())
+            sign.add_done_callback(lambda _: self._poll_timer.changed.set())
             await joined.wait()
             self._is_joined = True
-            await self._attend(sign)
+            await self._poll(sign)
         except Exception as error:
             self._stopped = error
             raise
@@ -273,7 +273,10 @@ class StoredEngine:
             await alive.aclose()
 
     async def aclose(self) -> None:
-        """Take nothing more; who waits for a result is told, an end on its way gets a second. Stop serving first."""
+        """Close the engine: callers that wait for a result get an error, ends being stored a second more.
+
+        Stop serving first.
+        """
         self._is_closed = True
         self._waiters.notify_others()
         with suppress(TimeoutError):
@@ -281,17 +284,17 @@ class StoredEngine:
                 await self._ends.join()
         await self._ends.aclose()
 
-    # ── Carrying ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Executing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _attend(self, sign: asyncio.Task[None]) -> None:
-        """Take up what is ready, hand on what was sent, let go of what only waits; until cancelled.
+    async def _poll(self, sign: asyncio.Task[None]) -> None:
+        """Claim runs that are ready, deliver controls and notify callers, until cancelled.
 
         Raises:
-            EngineError: the worker's sign of life has ended, so others would take what is taken up here.
+            EngineError: the worker's sign of life has ended, so other workers would claim its runs.
         """
         is_first, self._has_tried = True, False
         while True:
-            self._next.changed.clear()
+            self._poll_timer.changed.clear()
             if sign.done():
                 cause = None if sign.cancelled() else sign.exception()
                 raise EngineError(f"its worker gives no sign of life any more: {cause}") from cause
@@ -302,88 +305,88 @@ class StoredEngine:
                 while is_more:
                     claims = await self._store.claim(self._worker, agent=self._agent, limit=_CLAIMS)
                     for claim in claims:
-                        self._take_up(claimed(claim.row), claim.entries, claim.controls)
+                        self._start_run(leased_run_of(claim.row), claim.entries, claim.controls)
                     is_more = len(claims) == _CLAIMS
                 self._has_tried = True
-                await self._delivery.look()
-                self._waiters.notify_others(self._carried)
-                is_busy = bool(self._carried or self._waiters)
-                await self._next.wait(at_most_s=max(self._linger_s / 2, SHORTEST_S) if is_busy else None)
+                await self._delivery.deliver()
+                self._waiters.notify_others(self._running)
+                is_busy = bool(self._running or self._waiters)
+                await self._poll_timer.wait(at_most_s=max(self._linger_s / 2, MIN_POLL_S) if is_busy else None)
             except HarborageError as error:
                 self._logger.error("the store of runs: %s", error_reason(error))
-                await sleep(self._clock, _HICCUP_S)
+                await sleep(self._clock, _RETRY_S)
 
-    def _take_up(self, run: LeasedRun, entries: Sequence[bytes], controls: Sequence[ControlRow] = ()) -> None:
+    def _start_run(self, run: LeasedRun, entries: Sequence[bytes], controls: Sequence[ControlRow] = ()) -> None:
         assert self._work is not None
-        carriage, crew = self._work
-        if run.lease.run_id not in self._carried:
-            self._seat(run)
-        run.task = crew.start(self._carry(run, carriage, entries, controls), f"run {run.lease.run_id}")
+        executor, crew = self._work
+        if run.lease.run_id not in self._running:
+            self._add_run(run)
+        run.task = crew.start(self._execute(run, executor, entries, controls), f"run {run.lease.run_id}")
 
-    def _seat(self, run: LeasedRun) -> None:
+    def _add_run(self, run: LeasedRun) -> None:
         run.inbox = self._inboxes.open(run.request.who)
-        self._carried[run.lease.run_id] = run
-        if self._sweeping is None:
-            self._sweep()
+        self._running[run.lease.run_id] = run
+        if self._parking is None:
+            self._park_idle()
 
     async def _supersede(self, run: LeasedRun) -> bool:
-        """End what this worker still does for a run that it lost: it was thought dead, and has got the run anew.
+        """Stop an earlier execution of a run whose lease this worker lost and has claimed again.
 
-        False when it has got it once more since then.
+        Return False if this worker has claimed it once more since then.
         """
-        while (before := self._carried.get(run.lease.run_id)) is not run:
+        while (before := self._running.get(run.lease.run_id)) is not run:
             if before is None or before.task is None:
-                self._seat(run)
-                self._next.changed.set()  # controls may have come before there was an inbox for them
+                self._add_run(run)
+                self._poll_timer.changed.set()  # controls may have come before there was an inbox for them
             elif before.lease.fence > run.lease.fence:
                 return False
             else:
                 before.is_lost = True
                 before.task.cancel(STOP)
                 await asyncio.wait([before.task])
-                self._let_go(before)  # one that never had its turn could not
+                self._remove_run(before)  # one that never had its turn could not
         return True
 
-    async def _carry(
-        self, run: LeasedRun, carriage: Executor, entries: Sequence[bytes], controls: Sequence[ControlRow]
+    async def _execute(
+        self, run: LeasedRun, executor: Executor, entries: Sequence[bytes], controls: Sequence[ControlRow]
     ) -> None:
-        """Carry one run to its end, to where it waits, or to where this host stops."""
-        ledger = Ledger(self._store, run, self._ends, self._bus)
+        """Execute one run until it ends, waits, or this worker stops."""
+        record = LeasedRecord(self._store, run, self._ends, self._bus)
         try:
             if not await self._supersede(run):
                 return
-            with ledger.opened():
-                released = await contained(self._outcome(run, carriage, ledger, entries, controls))
+            with record.opened():
+                released = await contained(self._perform(run, executor, record, entries, controls))
         except RunTakenError as error:
             self._logger.warning("%s", error_reason(error))
-            self._let_go(run)
-        except Exception as error:  # noqa: BLE001 - a record that refuses, or what nobody foresaw: it is tried again
-            self._logger.error("run %s is given back: %s", run.lease.run_id, error_reason(error))
-            self._let_go(run)
-            await self._release(run, ledger, _READY, wait_s=_HICCUP_S)
+            self._remove_run(run)
+        except Exception as error:  # noqa: BLE001 - the record refused, or an unforeseen error: the run is retried
+            self._logger.error("run %s is released: %s", run.lease.run_id, error_reason(error))
+            self._remove_run(run)
+            await self._release(run, record, _READY, wait_s=_RETRY_S)
         except asyncio.CancelledError:
             if self._work is None:
-                self._unrecorded[run.lease.run_id] = run.heard()
-            self._let_go(run)
-            await self._release(run, ledger, run.given_back())
+                self._unrecorded[run.lease.run_id] = run.list_consumed()
+            self._remove_run(run)
+            await self._release(run, record, run.release_change())
             raise
         else:
-            self._let_go(run)
+            self._remove_run(run)
             if released is not None:
-                await self._release(run, ledger, released)
+                await self._release(run, record, released)
         finally:
-            ledger.close()
-            self._next.changed.set()
+            record.close()
+            self._poll_timer.changed.set()
 
-    async def _outcome(
+    async def _perform(
         self,
         run: LeasedRun,
-        carriage: Executor,
-        ledger: Ledger,
+        executor: Executor,
+        record: LeasedRecord,
         stored: Sequence[bytes],
         controls: Sequence[ControlRow],
     ) -> Change | None:
-        """How the run is given back now that it is carried no further; None once its end is recorded."""
+        """Execute the run; return the change that releases it, None once its end is recorded."""
         run_id = run.lease.run_id
         try:
             entries = await self._reader.whole(run_id, stored)
@@ -394,7 +397,7 @@ class StoredEngine:
                 await run.fetch(self._store)  # and what else came before the claim, all before its first step
             if run.unreadable is not None:
                 raise run.unreadable
-            result = await carriage.perform(run_id, run, ledger, entries, is_stopping=lambda: self._is_leaving(run))
+            result = await executor.perform(run_id, run, record, entries, is_stopping=lambda: self._is_stopping(run))
             ending = Concluded.of(result)
             entry = encode_entry(Ended(at=self._clock.now(), finish=raw(ending.finish)))
             change = Change(status=ending.status, reason=str(ending.finish.reason), outcome=ending.outcome)
@@ -402,9 +405,9 @@ class StoredEngine:
             raise
         except RunPutOffError as error:
             self._logger.warning("%s", error_reason(error), extra=ANNOUNCED)
-            return put_off(run, error)
+            return put_off_change(run, error)
         except UNREADABLE as error:
-            return self._blocked(error)
+            return self._block_change(error)
         except DatabaseError as error:
             raise RecordRefusedError(run_id, error_text(error)) from error
         except Exception as error:  # noqa: BLE001 - kept as the run's result
@@ -413,9 +416,9 @@ class StoredEngine:
             entry = encode_entry(Ended(at=self._clock.now(), error=what, message=why))
             outcome = b"" if self._outcome_of is None else self._outcome_of(error)
             change = Change(status=Status.FAILED, reason=f"{what}: {why}", outcome=outcome)
-        recording = self._end(run, ledger, entry, change)
-        if ledger.append_now is None:
-            # Asked to stop meanwhile, this host goes; the end, which may be kept by then, is told of all the same.
+        recording = self._end(run, record, entry, change)
+        if record.append_now is None:
+            # If this worker stops meanwhile, the commit of the end still completes, and its event is delivered.
             await asyncio.shield(self._ends.start(recording, f"end of {run_id}"))
         else:
             await recording
@@ -423,67 +426,67 @@ class StoredEngine:
             run.ending = finish_of(decode_entry(entry, run_id, -1), run_id)
         return None
 
-    async def _end(self, run: LeasedRun, ledger: Ledger, entry: bytes, change: Change) -> None:
-        """Record the end of a run, and do what follows from it for its task."""
-        follow = await ledger.end(entry, change, self._refused, self._run_ends)
+    async def _end(self, run: LeasedRun, record: LeasedRecord, entry: bytes, change: Change) -> None:
+        """Record the end of a run, and start the follow-up work of its task."""
+        follow = await record.end(entry, change, self._refused, self._run_ends)
         if follow is not None:
             self._ends.start(follow, f"what follows from the end of {run.lease.run_id}")
 
-    def _blocked(self, error: Exception) -> Change:
-        """How a run is given back that other code, or a repair, must come to."""
+    def _block_change(self, error: Exception) -> Change:
+        """Return the change that releases a run which is blocked until other code, or a repair, lets it continue."""
         self._logger.error("%s", error_reason(error))
         return Change(release=True, blocked=error_text(error))
 
-    def _is_leaving(self, run: LeasedRun) -> bool:
+    def _is_stopping(self, run: LeasedRun) -> bool:
         return self._work is None or run.parked is not None or run.is_lost
 
-    def _let_go(self, run: LeasedRun) -> None:
-        """Carry the run no more."""
-        if self._carried.get(run.lease.run_id) is run:
-            del self._carried[run.lease.run_id]
+    def _remove_run(self, run: LeasedRun) -> None:
+        """Execute the run no more: close its inbox, and notify the callers that wait for its end."""
+        if self._running.get(run.lease.run_id) is run:
+            del self._running[run.lease.run_id]
         inbox, ending = run.inbox, run.ending
         run.inbox = run.ending = None  # an error's traceback keeps `run`
         if inbox is not None:
             self._inboxes.retire(inbox.identity)
             self._waiters.notify(run.lease.run_id, ending)
 
-    async def _release(self, run: LeasedRun, ledger: Ledger, change: Change, *, wait_s: float = 0.0) -> None:
-        """Give a run back; a store that refuses is asked again, for as long as this host serves."""
+    async def _release(self, run: LeasedRun, record: LeasedRecord, change: Change, *, wait_s: float = 0.0) -> None:
+        """Release a run; a commit that the store refuses is retried as long as this worker serves."""
         while True:
             if wait_s:
                 await sleep(self._clock, wait_s)
             try:
-                await ledger.release(change)
+                await record.release(change)
                 return
             except HarborageError as error:
-                self._logger.error("run %s is not given back: %s", run.lease.run_id, error_reason(error))
+                self._logger.error("run %s could not be released: %s", run.lease.run_id, error_reason(error))
                 if self._work is None:
                     return  # the end of this worker frees its runs
-                wait_s = _HICCUP_S
+                wait_s = _RETRY_S
 
     async def _deliver_now(self, run_id: str) -> None:
-        """As `_deliver`, for the sake of one run; a store that refuses is asked again with the next look."""
+        """Deliver controls for the sake of one run; a read that the store refuses is retried with the next poll."""
         try:
-            await self._delivery.look()
+            await self._delivery.deliver()
         except HarborageError as error:
-            self._logger.warning("run %s has its controls a moment later: %s", run_id, error_reason(error))
+            self._logger.warning("run %s gets its controls with the next poll: %s", run_id, error_reason(error))
 
-    def _sweep(self) -> None:
-        """Let go of runs that have only waited for a while; where they stand is in their record. Again in a moment."""
+    def _park_idle(self) -> None:
+        """Park the runs that have only waited for `linger`; their record says where to resume them. Repeats itself."""
         now = self._clock.monotonic()
-        for run in self._carried.values():
-            waiting = run.idle(now, self._linger_s)
+        for run in self._running.values():
+            waiting = run.find_idle_wait(now, self._linger_s)
             if waiting is not None and run.task is not None and run.parked is None:
                 why = run.unreadable
-                run.parked = parked(run, waiting, self._clock.now()) if why is None else self._blocked(why)
+                run.parked = parking_change(run, waiting, self._clock.now()) if why is None else self._block_change(why)
                 run.task.cancel(STOP)
-        again_s = max(self._linger_s / 2, SHORTEST_S)
-        self._sweeping = self._clock.call_later(again_s, self._sweep) if self._carried and self._work else None
+        again_s = max(self._linger_s / 2, MIN_POLL_S)
+        self._parking = self._clock.call_later(again_s, self._park_idle) if self._running and self._work else None
 
-    # ── What is known of runs ───────────────────────────────────────────────────────────────────────────────────────
+    # ── Status ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _status(self, row: RunRow) -> RunStatus:
-        run = self._carried.get(row.run_id)
+        run = self._running.get(row.run_id)
         return status_of(row, is_parked=run is not None and run.mailbox is not None and run.mailbox.is_parked)
 
     def _check_open(self) -> None:

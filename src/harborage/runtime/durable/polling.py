@@ -1,4 +1,4 @@
-"""What a worker looks for while its runs are executed: controls that were sent to them, and when to look again."""
+"""How a worker polls its store: it delivers controls to the runs that it executes, and decides when to poll again."""
 
 from __future__ import annotations
 
@@ -6,53 +6,53 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from harborage.runtime.durable.lease import CONTROLS_PAGE
+from harborage.runtime.durable.leased_run import CONTROLS_PAGE
 from harborage.store.times import moment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from harborage.clock import Timers
-    from harborage.runtime.durable.lease import LeasedRun
+    from harborage.runtime.durable.leased_run import LeasedRun
     from harborage.store import Queue, Store
 
-SHORTEST_S: Final = 0.05
-"""The shortest time between two looks that nothing has asked for."""
+MIN_POLL_S: Final = 0.05
+"""The shortest time between two polls without a change in between, in seconds."""
 
 
-class Delivery:
-    """Hands what was sent, by any process, to the runs that this worker carries."""
+class ControlDelivery:
+    """Delivers the controls that any process sent to the runs that this worker executes."""
 
-    def __init__(self, store: Store, worker: str, carried: Mapping[str, LeasedRun]) -> None:
+    def __init__(self, store: Store, worker: str, running: Mapping[str, LeasedRun]) -> None:
         self._store = store
         self._worker = worker
-        self._carried = carried
-        self._looking = asyncio.Lock()
-        self._looks = self._looked = 0
+        self._running = running
+        self._reading = asyncio.Lock()
+        self._begun = self._done = 0
 
-    async def look(self) -> None:
-        """Hand over what was sent by now; one look serves all who ask for it meanwhile.
+    async def deliver(self) -> None:
+        """Deliver the controls that were sent by now; one read serves all callers that wait for it.
 
         Raises:
             HarborageError: the store refused.
         """
-        wanted = self._looks + 1
-        async with self._looking:
-            if self._looked >= wanted or not self._carried:
-                return  # a look that began since has found it
-            self._looks = number = self._looks + 1
+        wanted = self._begun + 1
+        async with self._reading:
+            if self._done >= wanted or not self._running:
+                return  # a read that began after this call has delivered them
+            self._begun = number = self._begun + 1
             unread = await self._store.unread(self._worker)
             behind = {
                 run_id: run
                 for run_id, last in unread.items()
-                if (run := self._carried.get(run_id)) is not None and last > run.delivered
+                if (run := self._running.get(run_id)) is not None and last > run.delivered
             }
             if behind:
-                await self._hand_over(behind)
-            self._looked = number
+                await self._deliver_to(behind)
+            self._done = number
 
-    async def _hand_over(self, behind: Mapping[str, LeasedRun]) -> None:
-        """Give these runs what they have not got, however many they are by one read; long inboxes by more."""
+    async def _deliver_to(self, behind: Mapping[str, LeasedRun]) -> None:
+        """Deliver to these runs the controls that they lack: one read for all of them, more for long inboxes."""
         after = {run_id: run.delivered for run_id, run in behind.items()}
         sent = await self._store.controls_of(after, limit=CONTROLS_PAGE)
         for control in sent:
@@ -62,10 +62,10 @@ class Delivery:
                 await behind[run_id].fetch(self._store)
 
 
-class NextLook:
-    """When a worker looks again: at a change, when a run that waits is due, and every `recheck_s` seconds at least.
+class PollTimer:
+    """Decides when a worker polls again: on a change, when a waiting run is due, at least every `recheck_s` seconds.
 
-    That look is due in any case: a process may die between a commit and the notice of it, so that nobody is told.
+    The last is needed because a process may die between a commit and the notification of it.
     """
 
     def __init__(self, queue: Queue, clock: Timers, *, agent: str, recheck_s: float) -> None:
@@ -77,7 +77,7 @@ class NextLook:
         self.changed = asyncio.Event()
 
     async def wait(self, *, at_most_s: float | None) -> None:
-        """Wait until it is time; `at_most_s` is for a worker that has runs, or callers who wait for some.
+        """Wait until the next poll; `at_most_s` is for a worker that has runs, or callers that wait for a result.
 
         Raises:
             HarborageError: the store refused.
@@ -87,9 +87,9 @@ class NextLook:
         delay_s = self._recheck_s if at_most_s is None else min(self._recheck_s, at_most_s)
         due = await self._queue.next_due(agent=self._agent)
         left_s = delay_s if due is None else (moment(due) - self._clock.now()).total_seconds()
-        # At once only once: the store tells what is due by a clock of its own, which may be behind this one.
+        # Only once without a delay: the store compares due times with its own clock, which may be behind this one.
         self._was_due, was_due = left_s <= 0, self._was_due
-        delay_s = min(delay_s, max(left_s, SHORTEST_S if was_due else 0.0))
+        delay_s = min(delay_s, max(left_s, MIN_POLL_S if was_due else 0.0))
         timer = self._clock.call_later(delay_s, self.changed.set)
         try:
             await self.changed.wait()

@@ -14,7 +14,8 @@ from harborage.identity import Quadruple
 from harborage.planner import Finish, FinishReason
 from harborage.runtime.durable.engine import RecordRefusedError
 from harborage.runtime.durable.inbox import InboxRegistry
-from harborage.runtime.durable.lease import LeasedRun, Ledger
+from harborage.runtime.durable.leased_record import LeasedRecord
+from harborage.runtime.durable.leased_run import LeasedRun
 from harborage.runtime.durable.steps import EffectTable
 from harborage.runtime.durable.stored import StoredEngine
 from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
@@ -56,11 +57,11 @@ async def test_what_was_taken_without_an_entry_is_there_for_the_next_worker() ->
     run = LeasedRun(request=RunRequest(who=ME, goal="g"), inbox=inbox, lease=row.lease, position=row.position)
     await run.fetch(store)
     assert [control.event_id for control in inbox.drain()] == ["event"]
-    ledger = Ledger(store, run, Crew(lambda *_: None))
+    record = LeasedRecord(store, run, Crew(lambda *_: None))
     store.is_refusing = True
     with pytest.raises(RecordRefusedError):
-        await ledger.append("r", [b"arrived"])
-    await ledger.release(Change(release=True, is_ready=True))
+        await record.append("r", [b"arrived"])
+    await record.release(Change(release=True, is_ready=True))
     (again,) = await store.claim("two")
     assert [control.event_id for control in again.controls] == ["event"]
 
@@ -141,7 +142,7 @@ async def test_what_overtook_others_is_consumed_before_them() -> None:
     await run.fetch(store)
     inbox.take(lambda control: control.event_id == "event-1")
     first, second, third = (number for number, _ in run.sent)
-    assert run.taken() == (second,)
-    assert run.taken() == ()
+    assert run.pop_consumed() == (second,)
+    assert run.pop_consumed() == ()
     inbox.drain()
-    assert run.taken() == (first, third)
+    assert run.pop_consumed() == (first, third)

@@ -1,4 +1,4 @@
-"""Controls on their way to a kept run: checked, each under an id of its own, and never too many at once."""
+"""Send controls to stored runs: validated, each with an event id of its own, and limited in number."""
 
 from __future__ import annotations
 
@@ -32,47 +32,47 @@ if TYPE_CHECKING:
     from harborage.runtime.loop.pauses import PauseCoordinator
     from harborage.store import ControlRow, Records, RunRow
 
-_GO_ON: Final = frozenset({ControlType.APPROVE, ControlType.RESUME})
+_CONTINUES: Final = frozenset({ControlType.APPROVE, ControlType.RESUME})
 
 MAX_UNREAD: Final = 10_000
-"""How many controls may wait for one run unless told otherwise."""
+"""How many controls may wait for one run by default."""
 
 
-def limit_of(control: ControlEvent, most: int) -> int:
-    """How many controls may wait for the run with this one, 0 for any number: a run can always be cancelled."""
+def unread_limit(control: ControlEvent, most: int) -> int:
+    """Return how many controls may wait for the run, this one included; 0 is no limit: a CANCEL is always accepted."""
     return 0 if control.type is ControlType.CANCEL else most
 
 
-def cancellation(who: Quadruple, *, hard: bool) -> ControlEvent:
-    """The CANCEL by which a host ends a run of its own."""
+def cancel_control(who: Quadruple, *, hard: bool) -> ControlEvent:
+    """Return the CANCEL with which the runtime itself ends a run."""
     return ControlEvent(ControlType.CANCEL, who, Scope.ADMIN, who.tenant_id, {"hard": True} if hard else None)
 
 
 async def check_handles(pauses: PauseCoordinator, who: Quadruple, control: ControlEvent) -> None:
-    """Refuse an answer after which the run could not go on in this process, for want of a live handle.
+    """Refuse an answer after which the run could not continue in this process, because a live handle is missing.
 
     Raises:
-        ToolContextLostError: it could not.
+        ToolContextLostError: a handle is missing.
     """
-    if control.type not in _GO_ON:
+    if control.type not in _CONTINUES:
         return
     token = answered_pause(control)
     mine = PauseFilter(users=(who.user_id,), sessions=(who.session_id,), runs=(who.run_id,))
     for one in (token,) if token else [pause.token for pause in (await pauses.list(mine, who=who)).rows]:
-        with suppress(PauseNotFoundError):  # whoever applies the answer says so
+        with suppress(PauseNotFoundError):  # applying the answer reports it
             await pauses.check_handles(one)
 
 
 class ControlSender:
-    """Takes in the controls for the runs of one store, of which at most `most` may wait for one run."""
+    """Sends controls to the runs of one store; at most `most` may wait for one run."""
 
     def __init__(self, store: Records, clock: Clock, *, most: int = MAX_UNREAD) -> None:
         self._store = store
         self._clock = clock
         self._most = most
 
-    def checked(self, row: RunRow, control: ControlEvent) -> ControlEvent:
-        """The control as its run will get it: valid, stamped with the time, with an event id.
+    def validate(self, row: RunRow, control: ControlEvent) -> ControlEvent:
+        """Return the control as its run will get it: valid, stamped with the time, with an event id.
 
         Raises:
             RunEndedError: the run has ended.
@@ -86,23 +86,23 @@ class ControlSender:
         return stamped if stamped.event_id else replace(stamped, event_id=new_id())
 
     async def unread(self, run_id: str, *, besides: Container[int]) -> list[ControlEvent]:
-        """The controls that a run has not consumed, but for those numbers."""
+        """Return the controls that a run has not consumed, except those numbers."""
         unread: list[ControlRow] = []
         while page := await self._store.controls(run_id, after=unread[-1].number if unread else 0):
             unread += page
         return [codec.decode(row.data, ControlEvent) for row in unread if row.number not in besides]
 
-    async def keep(self, control: ControlEvent) -> bool:
-        """Keep a checked control for its run; False when that has had it.
+    async def send(self, control: ControlEvent) -> bool:
+        """Store a validated control for its run; return False if it was stored before.
 
         Raises:
             RunEndedError: the run has ended.
             InboxFullError: too many controls wait for it.
-            AlreadyResumedError: the pause that it answers was settled, or has another answer on its way.
+            AlreadyResumedError: the pause that it answers has an answer already, consumed by its run or not.
             DatabaseError: the store refused.
         """
         run = control.identity
-        limit = limit_of(control, self._most)
+        limit = unread_limit(control, self._most)
         sent = SendControl(
             run_id=run.run_id,
             event_id=control.event_id,
