@@ -385,7 +385,7 @@ async def test_an_unanswered_question_ends_at_its_deadline(process: Process) -> 
     await process.clock.run_for(RuntimeOptions().approval_ttl.total_seconds())
     async with process.runtime(pay) as rt:
         run = await rt.run(run_id, who=ME)
-        assert "nobody said in time" in (await end(run))["error"]
+        assert "no person reported its outcome in time" in (await end(run))["error"]
         assert await run.waiting() == []
 
 

@@ -1,6 +1,6 @@
-"""`Runtime`: the parts put together, so that a program can start runs, steer them and read what came of them.
+"""`Runtime`: the assembled parts with which a program starts runs, steers them and reads their results.
 
-It owns what it builds and closes it in reverse order. It holds nothing of a run: that is the business of the engine.
+It owns what it builds and closes it in reverse order. It holds no state of a run: the engine does.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class RuntimeOpenError(HarborageError):
     """The runtime is open already; enter it once at a time."""
 
 
-class _Asked(NamedTuple):
-    """What a caller of `start` wants of the run besides what its task says."""
+class _StartOptions(NamedTuple):
+    """The parameters of `start` that are not part of the run's task."""
 
     max_steps: int = 0
     context: Context | None = None
@@ -79,36 +79,37 @@ class _Asked(NamedTuple):
     limits: Limits | None = None
 
 
-_NOTHING_ASKED = _Asked()
+_DEFAULT_START = _StartOptions()
 
 
 class Runtime:
     """Runs agents: `async with Runtime(model="openai:…", tools=[…]) as rt: run = await rt.start("goal", who=…)`.
 
-    Who decides the steps of every run, spawned tasks included, is either a `planner` of your own or a `model`: a string
-    such as `openai:gpt-5`, a `ConfigSnapshot`, or an open client. Over a model works the reference planner, or the one
-    that a `PlannerConfig` given as `planner` names; `instructions` go into its prompt. A function given as `planner`,
-    or the class of a planner, is called with the open client and makes the planner over it. An `OperatorPlannerConfig`
-    also sets limits of the runtime and hints for every prompt. `tools` are decorated or plain typed functions, or
-    descriptors. `approvals` says which calls a person must allow: one policy for all tools, or one a tool.
+    The steps of every run, spawned tasks included, are decided by a `planner` of your own or over a `model`: a string
+    such as `openai:gpt-5`, a `ConfigSnapshot`, or an open client. Over a model the reference planner decides, or the
+    one that a `PlannerConfig` passed as `planner` names; `instructions` go into its prompt. A function passed as
+    `planner`, or the class of a planner, is called with the open client and returns the planner over it. An
+    `OperatorPlannerConfig` also sets limits of the runtime and hints for every prompt. `tools` are decorated or plain
+    typed functions, or descriptors. `approvals` says which calls a person must approve: one policy for all tools, or
+    one for each tool.
 
     Without a `storage` everything lives in memory, as long as the runtime. With one (`sqlite:PATH`, `postgres://…`, or
-    an open `Storage`) runs, what they wait for and what is told of them outlive the process: the next runtime over the
-    same storage carries them on, and several may share it. `agent` is then written into the runs, and only runs of that
-    agent are carried here. `bus` and `artifacts` replace single parts; what is given stays its owner's to close.
-    `summariser` shortens histories that outgrow `options.token_budget`; over a model there is one. `handles` holds the
-    live objects that trajectories name: a run that was paused with one goes on only where it is there.
+    an open `Storage`) runs, their pauses and their events outlive the process: the next runtime over the same storage
+    resumes them, and several may share it. `agent` is then written into the runs, and only runs of that agent are
+    executed here. `bus` and `artifacts` replace single parts; the caller closes what it passes in. `summariser`
+    shortens histories that exceed `options.token_budget`; over a model there is a default one. `handles` holds the live
+    objects that trajectories name: a run that was paused with one continues only in a process that has it.
 
-    `context` are providers that add to what each run's planner is shown; they are asked once a run, and their answer is
-    recorded. `memory` lets a run see what was said before in its session: a strategy (`truncation`,
+    `context` are providers that add to what each run's planner is shown; they are queried once for each run, and their
+    answer is recorded. `memory` lets a run see what was said before in its session: a strategy (`truncation`,
     `rolling_summary`), or a `Memory` with limits; by default nothing is remembered.
 
     Raises:
-        InvalidOptionError: neither a planner nor a model is given, or both, or instructions for a planner of your own;
-            or there is no such strategy of memory, or nothing to make its summaries.
-        ContextProviderError: what is given as context is no list of providers.
+        InvalidOptionError: neither a planner nor a model is passed, or both, or instructions for a planner of your own;
+            or the memory strategy does not exist, or needs a summariser that is missing.
+        ContextProviderError: `context` is no list of providers.
         InvalidConfigError: the planner is none, or its configuration cannot be used.
-        CallbackKindError: something that is called is async and must not be, or must be.
+        CallbackKindError: a callback is async and must not be, or must be and is not.
     """
 
     def __init__(
@@ -160,7 +161,7 @@ class Runtime:
 
     @property
     def bus(self) -> EventBus:
-        """Where everything that happens is published."""
+        """The bus on which all events are published."""
         return self._parts.bus
 
     @property
@@ -170,22 +171,22 @@ class Runtime:
 
     @property
     def pauses(self) -> PauseCoordinator:
-        """What waits, on whom, until when."""
+        """The open pauses: what each run waits for, on whom, until when."""
         return self._parts.pauses
 
     @property
     def sessions(self) -> SessionRegistry:
-        """The conversations that runs belong to; each is opened by its first run."""
+        """The sessions that runs belong to; each is opened by its first run."""
         return self._parts.sessions
 
     @property
     def artifacts(self) -> ArtifactStore:
-        """Where heavy results and files are kept."""
+        """The store of heavy results and files."""
         return self._parts.artifacts
 
     @property
     def memory(self) -> SessionMemory | None:
-        """What sessions remember; None where nothing is to be remembered."""
+        """The memory of sessions; None if the runtime has none."""
         return self._parts.context_providers.memory
 
     @property
@@ -217,8 +218,8 @@ class Runtime:
     async def aclose(self) -> None:
         """Stop. Closing twice does nothing.
 
-        Without a storage runs still going are left off, and their tasks marked `cancelled`; with one they stand where
-        their record stands, for the next runtime.
+        Without a storage, runs that have not ended are abandoned, and their tasks marked `cancelled`; with one, they
+        stop at their last recorded step, and the next runtime over it resumes them.
         """
         if self._open is None:
             return
@@ -246,23 +247,23 @@ class Runtime:
         context: Context | Iterable[ProviderChoice] = (),
         scope: Scope = Scope.OWNER_USER,
     ) -> Run:
-        """Start a run towards `goal`; returns at once with its handle.
+        """Start a run towards `goal`; return its handle at once.
 
-        `deadline` is absolute, `input_artifacts` are ids of the session's, `max_steps` 0 means the runtime's own
-        limit. `limits` are what the run and all that it starts may take, in place of those that the runtime's own set;
+        `deadline` is absolute, `input_artifacts` are ids of artifacts of the session, `max_steps` 0 means the runtime's
+        own limit. `limits` are what the run and all that it starts may use, in place of those that the runtime sets;
         the earlier of `deadline` and `limits.seconds` counts. `context` adds to what this run's planner is shown: a
-        value, or providers that are asked now, before the run has an id. `scope` is what the handle may do: an owner
+        value, or providers that are queried now, before the run has an id. `scope` is what the handle may do: an owner
         steers the run, an admin also changes its priority.
 
         Raises:
             RuntimeClosedError, EngineElsewhereError: outside `async with`, or on another event loop than that.
             IdentityRequiredError: `who` is incomplete.
-            ValueError: a value is none of its kind; the goal is empty, or the deadline has no zone.
+            ValueError: a value is invalid, the goal is empty, or the deadline has no zone.
             ArtifactNotFoundError: an input artifact is not in this session.
             PriceUnknownError: cost is limited, and the model has no known price.
             SessionClosedError: the session was closed; a new conversation needs a new id.
             ContextProviderError: the context is neither, or cannot be recorded.
-            ContextUnavailableError: a required provider gave nothing.
+            ContextUnavailableError: a required provider returned no context.
         """
         parts = self._parts_here()
         require_triple(who, "start")
@@ -282,8 +283,8 @@ class Runtime:
         given = await parts.context_providers.resolve_choice(
             context, ContextRequest(who=wanted.identity, goal=goal, query=goal)
         )
-        asked = _Asked(max_steps, given, limits=limits)
-        return self._handle(await self._start(parts, wanted, asked), scope, since)
+        start = _StartOptions(max_steps, given, limits=limits)
+        return self._handle(await self._start(parts, wanted, start), scope, since)
 
     async def fork(
         self,
@@ -299,13 +300,13 @@ class Runtime:
         session: str = "",
         scope: Scope = Scope.OWNER_USER,
     ) -> Run:
-        """Start a new run out of the first steps of another of `who`: step `at`, counted from 1, is decided anew.
+        """Start a new run from the first steps of another run of `who`: step `at`, counted from 1, is decided anew.
 
-        What the other run decided and found before that step is taken over and does not happen again; that run is only
-        read. `goal` is the new run's from that step on. Unless it is `live`, it does nothing that has effects: calls of
-        tools that change something, and spawned tasks, are refused. It lives in the session of the other run, or in
-        `session`, for which artifacts that it is to find there must have been brought there. It has the limits of the
-        other run, with those of `limits` in their place, counted anew; `deadline` is absolute, with a zone.
+        The decisions and observations before that step are copied and do not happen again; the other run is only read.
+        `goal` is the new run's goal from that step on. Unless it is `live`, it does nothing that has effects: calls of
+        tools that change something, and spawned tasks, are refused. It belongs to the session of the other run, or to
+        `session`, into which the artifacts that it needs must have been copied. It has the limits of the other run,
+        replaced by those that `limits` sets, counted anew; `deadline` is absolute, with a zone.
 
         Raises:
             RuntimeClosedError, EngineElsewhereError, RunNotFoundError: as of `start` and of `run`.
@@ -322,7 +323,7 @@ class Runtime:
             await parts.check_price()
         wanted = fork.task(replace(who, session_id=session or who.session_id), goal)
         since = parts.bus.last_sequence(wanted.identity)
-        return self._handle(await self._start(parts, wanted, _Asked(fork=fork)), scope, since)
+        return self._handle(await self._start(parts, wanted, _StartOptions(fork=fork)), scope, since)
 
     async def replay(
         self,
@@ -334,8 +335,8 @@ class Runtime:
     ) -> Replayed:
         """Run a recorded run again, offline, with this runtime's planner, tools and options, which need not be entered.
 
-        `record` is what `Run.history()` gives. The planner is asked again at each step, with what it was shown and what
-        its model answered then; what it decides is compared byte for byte. See `harborage.runtime.history.replay`.
+        `record` is what `Run.history()` returns. The planner is called again at each step, with the recorded context
+        and model answers; its decision is compared byte for byte. See `harborage.runtime.history.replay`.
 
         Raises:
             JournalCorruptError: the record cannot be read.
@@ -348,7 +349,7 @@ class Runtime:
         return await replay(self._setup, record, artifacts=artifacts, everywhere=everywhere, clean=clean)
 
     async def run(self, run_id: str, *, who: Identity, scope: Scope = Scope.OWNER_USER) -> Run:
-        """The handle on a run of `who`, such as one that another part of the program started.
+        """Return a handle on a run of `who`, such as one that another part of the program started.
 
         `scope` is what it may do, as for `start`.
 
@@ -361,11 +362,11 @@ class Runtime:
         return self._handle(status.who, scope)
 
     async def runs(self, *, who: Identity) -> list[RunStatus]:
-        """The runs of `who`, oldest first."""
+        """Return the runs of `who`, oldest first."""
         return [status for status in await self._parts.engine.list() if status.who.identity == who]
 
     def control_history(self, *, who: Identity) -> list[AppliedControl]:
-        """What was applied to the runs of this session, oldest first."""
+        """Return the controls that were applied to the runs of this session, oldest first."""
         return self._parts.history.of(who.session_id, who=who)
 
     @property
@@ -375,7 +376,7 @@ class Runtime:
         return self._open[0]
 
     def _parts_here(self) -> Assembly:
-        """The parts, for what only the event loop goes on with that they were opened on."""
+        """Return the parts, for work that only the event loop on which they were opened can do."""
         if self._open is not None and self._loop is not asyncio.get_running_loop():
             raise EngineElsewhereError()
         return self._parts
@@ -385,14 +386,14 @@ class Runtime:
         scope = one_of(Scope, scope, "scope")
         return Run(who, parts.engine, parts.bus, parts.pauses, scope=scope, since=since, tasks=parts.tasks)
 
-    async def _start(self, parts: Assembly, wanted: SpawnRequest, asked: _Asked) -> Quadruple:
-        """Start the run of a task that a person asks for."""
+    async def _start(self, parts: Assembly, wanted: SpawnRequest, start: _StartOptions) -> Quadruple:
+        """Start the run of a task that the program asks for."""
         await parts.sessions.visit(wanted.identity)
 
         async def launch(task: Task, commit: Commit, accepted: Callable[[], None] | None) -> Committed:
             who = task.identity.identity.with_run(task.id)
-            request = self._request(who, wanted, wanted.query, asked)
-            seed = () if asked.fork is None else asked.fork.seed
+            request = self._request(who, wanted, wanted.query, start)
+            seed = () if start.fork is None else start.fork.seed
             return await parts.engine.launch(request, commit, seed=seed, accepted=accepted)
 
         try:
@@ -402,24 +403,24 @@ class Runtime:
         return wanted.identity.identity.with_run(handle.id)
 
     async def _launch_spawned(self, task: Task, commit: Commit, accepted: Callable[[], None] | None) -> Committed:
-        """Start the run of a task that a run, or a caller of `tasks`, spawns."""
+        """Start the run of a task that a run, or a caller of `Runtime.tasks`, spawns."""
         parts, who = self._parts, task.identity.identity.with_run(task.id)
-        request = self._request(who, task, goal_of(task), _NOTHING_ASKED)
+        request = self._request(who, task, goal_of(task), _DEFAULT_START)
         if task.parent_task_id:
-            request = request.within(await self._asked_of(task.parent_task_id))
+            request = request.within(await self._request_of(task.parent_task_id))
         else:
             await parts.sessions.visit(who)
         return await parts.engine.launch(request, commit, accepted=accepted)
 
     async def _count_runs(self, tenant: str, most: int) -> int:
-        """How many runs of the tenant have not ended, counted up to `most`."""
+        """Return how many runs of the tenant have not ended, counted up to `most`."""
         return len((await self._parts.store.runs(RunQuery(tenant=tenant, statuses=LIVE, limit=most))).rows)
 
-    def _request(self, who: Quadruple, task: Task | SpawnRequest, goal: str, asked: _Asked) -> RunRequest:
-        """What the run of a task is started with."""
-        if asked.fork is not None:
-            return asked.fork.for_run(who)
-        limits = self.options.limits if asked.limits is None else asked.limits
+    def _request(self, who: Quadruple, task: Task | SpawnRequest, goal: str, start: _StartOptions) -> RunRequest:
+        """Return the request with which the run of a task is started."""
+        if start.fork is not None:
+            return start.fork.for_run(who)
+        limits = self.options.limits if start.limits is None else start.limits
         is_child, gated = bool(task.parent_task_id), self._parts.gates.current()
         remembers = self._parts.context_providers.memory is not None and not is_child
         return RunRequest(
@@ -427,22 +428,22 @@ class Runtime:
             goal=goal,
             query=task.query,
             task_id=who.run_id,
-            max_steps=asked.max_steps or self.options.max_steps,
+            max_steps=start.max_steps or self.options.max_steps,
             deadline=limits.until(task.deadline, self._setup.clock.now()),
             token_budget=self._parts.token_budget,
             input_artifact_ids=task.input_artifact_ids,
             limits=None if limits == Limits() else limits,
             is_child=is_child,
             context=None
-            if asked.context is None
-            else self._parts.context_providers.keep_handles(asked.context, who.run_id),
+            if start.context is None
+            else self._parts.context_providers.keep_handles(start.context, who.run_id),
             asks_context=bool(self._setup.context) or remembers,
             writes_memory=remembers,
             gated=gated,
         )
 
-    async def _asked_of(self, run_id: str) -> RunRequest | None:
-        """What a run was started with; None when it is not known here."""
+    async def _request_of(self, run_id: str) -> RunRequest | None:
+        """Return the request with which a run was started; None if the run is not known here."""
         if (live := self._parts.effects.find(run_id)) is not None and live.request is not None:
             return live.request
         with suppress(RunNotFoundError):
@@ -451,8 +452,7 @@ class Runtime:
 
 
 async def _abandon(parts: Assembly, status: RunStatus) -> None:
-    """Say of a run that ends with its process that it does: neither its task nor what it was sent may look as if it
-    went on."""
+    """Publish that a run ends with its process: reject the controls that it has not consumed, and end its task."""
     for control in await parts.engine.list_unconsumed(status.run_id):
         parts.refuse(control)
     task = await parts.tasks.get(status.run_id, who=status.who)

@@ -1,8 +1,8 @@
-"""The events of one run as one stream: what the bus remembers, then what it tells, without a gap, to the run's end.
+"""The events of one run as one stream: those that the bus has retained, then live ones, without a gap, to its end.
 
-A reader subscribes to the whole session of the run, because the tasks that it spawns have runs of their own. What the
-subscription lost is read again from the bus, and what cannot be read again is announced. The stream ends with the run
-even when the event that says so never comes.
+A reader subscribes to the whole session of the run, because the tasks that it spawns have runs of their own. Events
+that the subscription dropped are read again from the bus; a notice stands for those that cannot be read again. The
+stream ends with the run even if its last event never comes.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _log = logging.getLogger(__name__)
 
 
 class RunEvents:
-    """One reader of one run; `since` is a number that all events of the run are above. Read it once.
+    """One reader of one run; `since` is a sequence number below all events of the run. Read it once.
 
-    What is remembered is given from behind the number `after` on. Which tasks the run has spawned is learned from the
-    events; where the bus has forgotten some, `tasks` knows.
+    Retained events are yielded from the sequence number after `after` on. The tasks that the run has spawned are known
+    from its events; if the bus has dropped some of those, they are read from `tasks`.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class RunEvents:
         self._tasks = tasks
         self._children = children
         self._tree = {who.run_id}
-        # The number of the last event of the session that was looked at.
-        self._place = since
+        # The sequence number of the last event of the session that was examined.
+        self._last_seen = since
         self._after = after
         self._numbers: list[int] = []
         self._has_begun = False
@@ -77,20 +77,20 @@ class RunEvents:
         self._failure: Exception | None = None
 
     async def stream(self) -> AsyncGenerator[Event, None]:
-        """The events, in order.
+        """Yield the events in order.
 
         Raises:
             BusClosedError, SubscriberLimitReachedError, ReplayUnavailableError: the bus cannot be read.
-            DatabaseError: whether the run has ended could not be found out.
+            DatabaseError: the status of the run could not be read.
         """
         subscription = self._bus.subscribe(self._session)
         while True:
             crew = Crew(lambda name, error: _log.error("%s: %s", name, error_reason(error)))
             try:
-                # Asked before the replay: the last event of a run that is over is in it, or is forgotten.
-                await self._look_whether_over()
-                for event in await self._remembered():
-                    # Those before it were looked at for the tasks that they spawned.
+                # Checked before the replay: the last event of a run that is over is in it, or is no longer retained.
+                await self._check_over()
+                for event in await self._read_retained():
+                    # Earlier events were read only for the tasks that they spawned.
                     if event.sequence > self._after:
                         yield event
                     if self._is_end(event):
@@ -98,15 +98,15 @@ class RunEvents:
                 if self._is_over:
                     break
                 crew.start(self._end_with_run(subscription), f"events of {self._id}")
-                async for told in subscription:
-                    for event in await self._taken(told):
+                async for received in subscription:
+                    for event in await self._accept(received):
                         yield event
                         if self._is_end(event):
                             return
             finally:
                 subscription.cancel()
                 await crew.aclose()
-            # The run is over, or the bus let go of a reader that did not read for long: go on from where it was.
+            # The run is over, or the bus ended the subscription of an idle reader: continue after its last event.
             try:
                 subscription = self._bus.subscribe(self._session)
             except BusClosedError:
@@ -114,7 +114,7 @@ class RunEvents:
         if self._failure is not None:
             raise self._failure
 
-    async def _look_whether_over(self) -> None:
+    async def _check_over(self) -> None:
         if self._is_over:
             return
         try:
@@ -125,7 +125,7 @@ class RunEvents:
             self._is_over = status.phase.is_final
 
     async def _end_with_run(self, subscription: Subscription) -> None:
-        """End the subscription once the run is over, and everything that was told until then has been handed out."""
+        """End the subscription once the run is over and the events until then have been delivered."""
         try:
             await self._engine.result(self._id)
         except (RunFailedError, RunNotFoundError, EngineClosedError):
@@ -134,21 +134,21 @@ class RunEvents:
             self._failure = error
         self._is_over = True
         try:
-            # A replay waits for what is on its way; nothing is behind this number.
+            # A replay waits for events that are being published; no event has a number above this one.
             await self._bus.replay(Cursor(self._session.session, _LATEST), self._session)
         except BusClosedError:
             pass
         finally:
             subscription.cancel()
 
-    async def _remembered(self) -> list[Event]:
-        """What the bus still knows that was not looked at yet."""
-        before = self._place
-        found, is_whole = await self._replayed()
+    async def _read_retained(self) -> list[Event]:
+        """Return the retained events of the stream that were not examined yet, after a notice if some are missing."""
+        before = self._last_seen
+        found, is_whole = await self._replay()
         is_missing = not is_whole or not (self._has_begun or any(_is_spawn_of(event, self._id) for event in found))
         if is_missing:
-            await self._ask_for_family()
-        events = self._sifted(found)
+            await self._load_tree()
+        events = self._select(found)
         self._numbers = [event.sequence for event in found if _is_for_all(event)]
         self._has_begun = True
         if not is_missing or not found:
@@ -157,27 +157,27 @@ class RunEvents:
         count = first.sequence - 1 - before
         return [_notice(first, BusDroppedPayload(before + 1, first.sequence - 1, count, 0)), *events]
 
-    async def _taken(self, told: Event) -> list[Event]:
-        """What one event of the subscription comes to."""
-        event = typed_event(told)
+    async def _accept(self, received: Event) -> list[Event]:
+        """Return the events of the stream that one event of the subscription leads to."""
+        event = typed_event(received)
         if isinstance(event.payload, BusDroppedPayload):
-            return await self._recovered(event, event.payload)
-        # What has no number was told beside the record, so it was in no replay.
-        if event.sequence and event.sequence <= self._place:
+            return await self._recover(event, event.payload)
+        # An event without a sequence number is not stored, so it was in no replay.
+        if event.sequence and event.sequence <= self._last_seen:
             return []
-        return self._sifted([event])
+        return self._select([event])
 
-    async def _recovered(self, notice: Event, lost: BusDroppedPayload) -> list[Event]:
-        """What the subscription lost, read again; behind a notice when some of it cannot be."""
+    async def _recover(self, notice: Event, lost: BusDroppedPayload) -> list[Event]:
+        """Return the dropped events, read again; after a notice if some cannot be read again."""
         within: list[Event] = []
-        if lost.to_seq > self._place:
-            found, _ = await self._replayed()
+        if lost.to_seq > self._last_seen:
+            found, _ = await self._replay()
             within = [event for event in found if event.sequence <= lost.to_seq]
-        count = lost.dropped_count - self._replayed_before(lost) - sum(map(_is_for_all, within))
+        count = lost.dropped_count - self._count_replayed(lost) - sum(map(_is_for_all, within))
         if count > 0:
-            await self._ask_for_family()
-        events = self._sifted(within)
-        self._place = max(self._place, lost.to_seq)
+            await self._load_tree()
+        events = self._select(within)
+        self._last_seen = max(self._last_seen, lost.to_seq)
         if count <= 0:
             return events
         payload = BusDroppedPayload(lost.from_seq, lost.to_seq, count, lost.subscriber_id)
@@ -185,36 +185,36 @@ class RunEvents:
             return [_notice(within[0], payload), *events]
         return [replace(notice, payload=payload)]
 
-    def _replayed_before(self, lost: BusDroppedPayload) -> int:
-        """How many of the lost events had been replayed when the subscription began."""
+    def _count_replayed(self, lost: BusDroppedPayload) -> int:
+        """Return how many of the dropped events had been replayed when the subscription began."""
         numbers = self._numbers
         return max(0, bisect_right(numbers, lost.to_seq) - bisect_left(numbers, lost.from_seq))
 
-    async def _replayed(self) -> tuple[list[Event], bool]:
-        """What the bus remembers behind the last event that was looked at, and whether nothing of it is forgotten."""
+    async def _replay(self) -> tuple[list[Event], bool]:
+        """Return the retained events after the last examined one, and whether they are complete."""
         session = self._session.session
         try:
-            found, is_whole = await self._bus.replay(Cursor(session, self._place), self._session), True
+            found, is_whole = await self._bus.replay(Cursor(session, self._last_seen), self._session), True
         except CursorTooOldError:
             found, is_whole = await self._bus.replay(Cursor(session, 0), self._session), False
-        return [typed_event(event) for event in found if event.sequence > self._place], is_whole
+        return [typed_event(event) for event in found if event.sequence > self._last_seen], is_whole
 
-    async def _ask_for_family(self) -> None:
-        """Learn which tasks belong to the run, now that an event that said so may be lost."""
+    async def _load_tree(self) -> None:
+        """Read which tasks belong to the run from the registry, because an event of their start may be missing."""
         left = [self._id] if self._tasks is not None and self._children else []
         while left and self._tasks is not None:
             found = await self._tasks.list(self._who.identity, TaskFilter(parent=left.pop()))
             left += [task.id for task in found]
             self._tree.update(task.id for task in found)
 
-    def _sifted(self, events: list[Event]) -> list[Event]:
-        """Those of the events that belong to the stream, all of which have been looked at then."""
+    def _select(self, events: list[Event]) -> list[Event]:
+        """Return the events that belong to the stream; all of them count as examined."""
         if events and events[-1].sequence:
-            self._place = events[-1].sequence
+            self._last_seen = events[-1].sequence
         return [event for event in events if self._belongs(event)]
 
     def _belongs(self, event: Event) -> bool:
-        """Whether the event is about a run of the tree; a spawn below one of them grows the tree."""
+        """Return whether the event is about a run of the tree; a spawn by one of them adds to the tree."""
         payload = event.payload
         if self._children and isinstance(payload, TaskSpawnedPayload) and payload.parent_task_id in self._tree:
             self._tree.add(payload.task_id)
@@ -233,5 +233,5 @@ def _is_spawn_of(event: Event, run_id: str) -> bool:
 
 
 def _notice(first: Event, payload: BusDroppedPayload) -> Event:
-    """A notice that stands right before `first`."""
+    """Return a notice with the sequence number right before `first`."""
     return Event(EventType.BUS_DROPPED, first.identity, payload, first.occurred_at, first.sequence - 1)

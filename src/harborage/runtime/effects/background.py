@@ -1,4 +1,4 @@
-"""A run's children beside its turn: it is told how they ended, and when it ends itself they end with it or go on."""
+"""A run's background tasks: their results are delivered to it, and when it ends they are cancelled or continue."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from harborage.runtime.effects.services import AgentServices
 
 Project = Callable[[str, Any], Awaitable[Projection]]
-"""Makes of a named result what a planner may see of it."""
+"""Returns what a planner is shown of a result, by the name under which a heavy one is kept."""
 
 
 def follow(services: AgentServices, live: LiveRun, name: str) -> None:
-    """Tell the run when the group of this id or name has ended; the watch ends with the run."""
+    """Deliver the results of the group of this id or name to the run when it has ended; the watch ends with the run."""
     tasks = registry_of(services, live)
     if tasks is not None and name not in live.followed:
         live.followed.add(name)
         live.mailbox.expect()
-        live.crew.start(_report_back(services, tasks, live, name), f"watch {name}")
+        live.crew.start(_deliver_result(services, tasks, live, name), f"watch {name}")
 
 
 async def follow_spawned(services: AgentServices, live: LiveRun, observation: Any) -> None:
-    """Follow a task that any executor has spawned, by the handle that it gave."""
+    """Follow a task that any executor has spawned, by the task handle in its observation."""
     task_id = observation.get("task_id") if isinstance(observation, dict) else None
     tasks = registry_of(services, live)
     if tasks is None or not isinstance(task_id, str):
@@ -69,33 +69,33 @@ async def background_result(completion: GroupCompletion, name: str, project: Pro
 
 
 async def end_children(services: AgentServices, live: LiveRun, reason: FinishReason | None) -> list[TaskID]:
-    """What becomes of the children of a run that ends for `reason`, None for a failure; returns those that go on.
+    """Cancel or keep the children of a run that ends for `reason`, None for a failure; return those that continue.
 
-    A cancelled or failed run takes all of them along, any other those that its turn waited for. The groups that it
-    opened take no further members. Where its task was cancelled, its policy has decided about those below it.
+    The end of a cancelled or failed run cancels all of them, any other those that its turn waited for. The groups that
+    it opened take no further members. If its task was cancelled, its cancel policy has decided about its children.
 
     Raises:
-        DatabaseError, BusStalledError: it is to be tried again with the step.
+        DatabaseError, BusStalledError: the step has to be retried.
     """
     tasks, who = services.tasks, live.base.quadruple
-    takes_all = reason is None or reason is FinishReason.CANCELLED
-    if tasks is None or not (takes_all or live.has_children):
+    cancels_all = reason is None or reason is FinishReason.CANCELLED
+    if tasks is None or not (cancels_all or live.has_children):
         return []
     cancelled = None if live.state is None else live.state.task_cancelled
-    if takes_all and cancelled is not None and cancelled.is_isolated:
+    if cancels_all and cancelled is not None and cancelled.is_isolated:
         return []
     for name in live.named_groups:
         group = await find_group(tasks, who, name)
         if group is not None:
             await seal_own(tasks, who, group)
     living = [child for child in await tasks.list(who.identity, TaskFilter(parent=who.run_id)) if _lives(child)]
-    only = [child.id for child in living if takes_all or child.retains_turn]
+    only = [child.id for child in living if cancels_all or child.retains_turn]
     if only:
         await tasks.cancel_children(who.run_id, f"parent {who.run_id} ended", only=only, who=who)
-    return [] if takes_all else [child.id for child in living if not child.retains_turn]
+    return [] if cancels_all else [child.id for child in living if not child.retains_turn]
 
 
-async def _report_back(services: AgentServices, tasks: TaskRegistry, live: LiveRun, name: str) -> None:
+async def _deliver_result(services: AgentServices, tasks: TaskRegistry, live: LiveRun, name: str) -> None:
     who, result = live.base.quadruple, None
     try:
         completion = await _completion(services, tasks, who, name)
@@ -127,7 +127,7 @@ def _project(services: AgentServices, live: LiveRun) -> Project:
 
 
 def registry_of(services: AgentServices, live: LiveRun) -> TaskRegistry | None:
-    """Where the run's tasks are; None for a run that can have none."""
+    """Return the registry of the run's tasks; None for a run that can have none."""
     if services.tasks is not None:
         return services.tasks
     executor = _executor(services, live)

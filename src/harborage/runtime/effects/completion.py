@@ -1,7 +1,7 @@
 """The `task.…` effects: a run's task begins with it and ends as it ends, children included.
 
-The task is the row of the run, which the host writes; what is published here says so in the same commit. What still
-waits for an answer when its run is over is settled here, and controls that came too late are refused.
+The task is the row of the run, which the engine writes; the events published here are stored in the same commit. Pauses
+that are still open when their run ends are withdrawn here, and controls that came too late are rejected.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from harborage.runtime.loop.controls import ControlEvent
 
 TASK_ERROR_FETCH: Final = "runtime_fetch_error"
-"""The code of a task whose run could not be given what it works with."""
+"""The error code of a task whose run could not be prepared."""
 
 FINISHED: Final = "_finish"
 """The name under which a heavy answer is kept."""
@@ -60,7 +60,7 @@ _NOTHING: Final = msgspec.Raw(b"")
 
 
 class TaskEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How the task of a run ends: its status, its result or error as it is kept, and the children that go on."""
+    """The end of a run's task: its status, its stored result or error, and the children that continue."""
 
     status: Status
     outcome: msgspec.Raw = _NOTHING
@@ -68,12 +68,12 @@ class TaskEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def begin(services: AgentServices, who: Quadruple) -> None:
-    """The run's task runs now."""
+    """Publish that the run's task has started."""
     _announce(services, EventType.TASK_STARTED, who, TaskStartedPayload(who.run_id, TaskStatus.PENDING))
 
 
 async def end(services: AgentServices, live: LiveRun, finish: Finish) -> TaskEnd:
-    """The run's task ends as the run did, with those of its children that do not go on."""
+    """End the run's task as the run ended, and cancel its children that do not continue; publish it."""
     who = live.base.quadruple
     await _close_up(services, live)
     going_on = tuple(await end_children(services, live, finish.reason))
@@ -93,7 +93,7 @@ async def end(services: AgentServices, live: LiveRun, finish: Finish) -> TaskEnd
 
 
 async def fail(services: AgentServices, live: LiveRun, failure: TaskFailure) -> None:
-    """The run's task failed with the loop; a pause that the run was parked on is settled."""
+    """Fail the run's task with the loop; withdraw the pause that the run waited for."""
     await _close_up(services, live)
     if live.state is not None and live.state.pause is not None:
         await withdraw(services, live.base.quadruple, live.state.pause.token)
@@ -102,14 +102,14 @@ async def fail(services: AgentServices, live: LiveRun, failure: TaskFailure) -> 
 
 
 def failure_of(services: AgentServices, error: Exception) -> TaskFailure:
-    """How the task of a run fails that ends with this error."""
+    """Return the failure of the task of a run that ends with this error."""
     code = TASK_ERROR_FETCH if isinstance(error, ContextUnavailableError | NotPreparedError) else TASK_ERROR_RUN_LOOP
     cause = error.__cause__ if isinstance(error, NotPreparedError) and error.__cause__ is not None else error
     return redacted_failure(services.redactor, TaskFailure(code, error_reason(cause)))
 
 
 def announce_failure(services: AgentServices, who: Quadruple, failure: TaskFailure) -> None:
-    """Say that the run's task failed."""
+    """Publish that the run's task failed."""
     _announce(services, EventType.TASK_FAILED, who, TaskFailedPayload(who.run_id, failure.code))
 
 
@@ -119,7 +119,7 @@ def _announce(services: AgentServices, type: EventType, who: Quadruple, payload:
 
 
 async def _answer(services: AgentServices, live: LiveRun, finish: Finish) -> bytes:
-    """The result of the run's task. A heavy answer is kept as an artifact, and its summary stands for it."""
+    """Return the result of the run's task. A heavy answer is kept as an artifact, and replaced by its summary."""
     steps = 0 if live.state is None else len(live.state.trajectory.steps)
     answer = extract_answer(finish)
     if services.executor is not None:
@@ -130,19 +130,19 @@ async def _answer(services: AgentServices, live: LiveRun, finish: Finish) -> byt
 
 
 async def withdraw(services: AgentServices, who: Quadruple, token: str) -> None:
-    """Settle a pause that its run no longer waits for, so that nobody answers in vain."""
+    """Withdraw a pause that its run no longer waits for, so that no person answers it for nothing."""
     with suppress(PauseNotFoundError):
         await services.pauses.withdraw(token, who=who)
 
 
 def refuse(services: AgentServices, control: ControlEvent) -> None:
-    """Refuse a control that came too late, out loud: each one ends as applied or as rejected."""
+    """Publish that a control came too late: every control ends as applied or as rejected."""
     payload = ControlRejectedPayload(type=str(control.type), reason="run_ended", caller_scope=str(control.caller_scope))
     services.emit(EventType.CONTROL_REJECTED, control.identity, payload)
 
 
 async def withdraw_unanswered(services: AgentServices, live: LiveRun) -> None:
-    """Settle the approvals that the run asked for and waits for no more."""
+    """Withdraw the approvals that the run requested and no longer waits for."""
     for token in await _unanswered(services, live):
         await withdraw(services, live.base.quadruple, token)
 
@@ -157,7 +157,7 @@ async def _close_up(services: AgentServices, live: LiveRun) -> None:
 
 
 async def _unanswered(services: AgentServices, live: LiveRun) -> list[str]:
-    """The approvals, and the questions about calls in doubt, that nobody waits for any more."""
+    """Return the tokens of the approvals and of the questions about interrupted calls that no call waits for."""
     if not live.was_cut_at_gate:
         return live.unanswered
     who = live.base.quadruple

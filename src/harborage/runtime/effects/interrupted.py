@@ -1,7 +1,7 @@
-"""Calls that were in flight when their process died: what their tools say about that, and the person who is asked.
+"""Interrupted calls: calls whose worker died before their outcome was recorded.
 
-A call in doubt is never made again silently. Whether it is repeated, probed, reported or put before a person is the
-tool's policy; where nobody finds out, the outcome is `unknown`, out loud.
+An interrupted call is never repeated silently. The tool's policy says whether it is repeated, probed, reported or put
+before a person; if its outcome cannot be found out, it is `unknown`, and an event says so.
 """
 
 from __future__ import annotations
@@ -33,54 +33,54 @@ if TYPE_CHECKING:
     from harborage.runtime.loop.controls import ControlEvent
 
 QUESTION = "unknown_outcome"
-"""What the payload of the pause asks a person, as `question`."""
+"""The `question` in the payload of the pause that asks a person for the outcome."""
 
 
-class Doubts:
-    """Clears up the calls in doubt of all runs of a process."""
+class InterruptedCalls:
+    """Resolves the interrupted calls of all runs of a process."""
 
     def __init__(self, services: AgentServices) -> None:
         self._services = services
         self._waiting: dict[str, WaitingCall] = {}
 
     def verdict(self, executor: CatalogToolExecutor, who: Quadruple, call: StepCall) -> Doubt:
-        """What the tool's policy says about a call in doubt."""
+        """Return what the tool's policy says about an interrupted call."""
         doubt = executor.in_doubt(call.payload)
         if doubt is Doubt.REPEAT:
-            self._tell(executor, who, call, doubt)
+            self._publish(executor, who, call, doubt)
         return doubt
 
     def report(self, executor: CatalogToolExecutor, who: Quadruple, call: StepCall) -> ToolOutcome:
-        """The outcome that nobody knows."""
+        """Return and publish the outcome `unknown`."""
         outcome = unknown(call.payload.tool)
-        self._tell(executor, who, call, outcome)
+        self._publish(executor, who, call, outcome)
         return outcome
 
     async def clear_up(self, executor: CatalogToolExecutor, live: LiveRun, call: StepCall) -> ToolOutcome | Doubt:
-        """What became of a call, as its probe or a person says; REPEAT for one that did not act."""
+        """Return the outcome of a call, as its probe or a person reports it; REPEAT if it did not act."""
         who = live.base.quadruple
         if _policy(executor, call) is OnUnknown.PROBE:
             answer = await executor.probe(who, call.payload, key=call.key, tool_context=live.base.tool_context)
         else:
-            answer = answered(call.payload.tool, await self._asked(live, call))
-        self._tell(executor, who, call, answer)
+            answer = answered(call.payload.tool, await self._ask_person(live, call))
+        self._publish(executor, who, call, answer)
         return answer
 
     def due(self, call: StepCall) -> Waiting | None:
-        """Until when a call in doubt waits for a person; None while it does not only wait."""
+        """Return until when an interrupted call waits for a person; None while it does more than wait."""
         waiting = self._waiting.get(call.key)
         return Waiting(waiting.pause.deadline) if waiting is not None and waiting.is_idle else None
 
     def answer(self, who: Quadruple, control: ControlEvent) -> Coroutine[Any, Any, None] | None:
-        """The work of settling a call in doubt as a control says; None when no call of this run waits for that."""
+        """Return the work of resolving an interrupted call by a control; None if no call of this run waits for it."""
         token = (control.payload or {}).get("token")
         decision = RESUMES.get(control.type)
         for waiting in self._waiting.values():
             if decision is not None and waiting.token == token and waiting.request.identity == who:
-                return hand_over(self._services, who, control, partial(self._settle, waiting.token, decision, control))
+                return hand_over(self._services, who, control, partial(self._resolve, waiting.token, decision, control))
         return None
 
-    async def _settle(self, token: str, decision: PauseDecision, control: ControlEvent) -> None:
+    async def _resolve(self, token: str, decision: PauseDecision, control: ControlEvent) -> None:
         if decision is PauseDecision.APPROVE and (control.payload or {}).get("args") is not None:
             raise PayloadInvalidError(
                 "APPROVE: a call that was interrupted is made again with its own arguments; leave payload.args out",
@@ -88,8 +88,8 @@ class Doubts:
             )
         await self._services.pauses.resume(token, decision, dict(control.payload or {}), who=control.identity)
 
-    async def _asked(self, live: LiveRun, call: StepCall) -> Pause:
-        """The pause at which a person says what became of the call, settled."""
+    async def _ask_person(self, live: LiveRun, call: StepCall) -> Pause:
+        """Ask a person for the outcome of the call; return the pause once it is answered or has expired."""
         services, who = self._services, live.base.quadruple
         wanted: CallTool = call.payload
         request = ApprovalRequest(tool=wanted.tool, args=wanted.args, identity=who, key=call.key)
@@ -104,13 +104,13 @@ class Doubts:
                 "fingerprint": fingerprint_of(wanted.tool, wanted.args, who),
             },
             deadline=services.answer_by(services.approval_ttl, live.base.budget.deadline),
-            # A call that was made again after an answer, and was interrupted again, is another question.
+            # A call that was repeated after an answer, and interrupted again, opens another pause.
             key=f"unknown:{call.key}/{call.begun}",
         )
         try:
             pause = await services.pauses.request(question)
         except asyncio.CancelledError:
-            live.was_cut_at_gate = True  # it may be asked all the same: the store was at it
+            live.was_cut_at_gate = True  # the pause may have been stored all the same
             raise
         if not pause.is_paused:
             return pause
@@ -126,13 +126,15 @@ class Doubts:
             waiting.close()
 
     def _shown(self, args: bytes) -> Any:
-        """The arguments for human eyes; only their length where they are no JSON."""
+        """Return the arguments as a person is shown them; only their length if they are no JSON."""
         try:
             return self._services.redactor.redact(codec.decode(args))
         except msgspec.DecodeError:
             return {"_length": len(args)}
 
-    def _tell(self, executor: CatalogToolExecutor, who: Quadruple, call: StepCall, answer: ToolOutcome | Doubt) -> None:
+    def _publish(
+        self, executor: CatalogToolExecutor, who: Quadruple, call: StepCall, answer: ToolOutcome | Doubt
+    ) -> None:
         tool = executor.tool(call.payload.tool)
         payload = ToolInterruptedPayload(
             identity=who,
@@ -145,23 +147,23 @@ class Doubts:
 
 
 def answered(tool: str, pause: Pause) -> ToolOutcome | Doubt:
-    """What a person's answer says of the call: approved, it is made again; resumed, it acted, with this `result`.
+    """Return what a person's answer means for the call.
 
-    A resumption whose payload says `acted` false has it made again, too. Rejected, or not answered in time, the outcome
-    stays unknown, and the call is not made again.
+    Approved, it is repeated; so it is if resumed with `acted` false. Resumed with a `result` or with `acted` true, it
+    has acted. Rejected, or not answered in time, its outcome stays unknown and it is not repeated.
     """
-    said = pause.payload or {}
+    answer = pause.payload or {}
     match pause.decision:
         case PauseDecision.APPROVE:
             return Doubt.REPEAT
-        case PauseDecision.RESUME if said.get("acted") is False:
+        case PauseDecision.RESUME if answer.get("acted") is False:
             return Doubt.REPEAT
-        case PauseDecision.RESUME if said.get("acted") is True or "result" in said:
-            return ToolOutcome(OutcomeStatus.DONE, said.get("result"))
+        case PauseDecision.RESUME if answer.get("acted") is True or "result" in answer:
+            return ToolOutcome(OutcomeStatus.DONE, answer.get("result"))
         case PauseDecision.TIMEOUT:
-            return unknown(tool, "nobody said in time what became of it")
+            return unknown(tool, "no person reported its outcome in time")
         case _:
-            return unknown(tool, str(said.get("reason") or "nobody could say what became of it"))
+            return unknown(tool, str(answer.get("reason") or "its outcome could not be found out"))
 
 
 def _policy(executor: CatalogToolExecutor, call: StepCall) -> OnUnknown:

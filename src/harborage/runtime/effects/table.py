@@ -45,7 +45,7 @@ from harborage.runtime.effects.executor import (
 )
 from harborage.runtime.effects.gates import NO_GATE
 from harborage.runtime.effects.hard_cancel import HardCancel
-from harborage.runtime.effects.interrupted import Doubts
+from harborage.runtime.effects.interrupted import InterruptedCalls
 from harborage.runtime.effects.ledger import call_keys, metered
 from harborage.runtime.effects.planning import plan, restore_planned
 from harborage.runtime.effects.providing import context_effects
@@ -75,7 +75,7 @@ class AgentEffects:
     def __init__(self, services: AgentServices) -> None:
         self._services = services
         self._live: dict[str, LiveRun] = {}
-        self._doubts = Doubts(services)
+        self._interrupted = InterruptedCalls(services)
 
     def admit(self, live: LiveRun) -> None:
         """Let effects find the live side of a run."""
@@ -120,7 +120,7 @@ class AgentEffects:
         """How approvals that arrive in mid step reach the gates, for the run `who`."""
 
         def hand_over(control: ControlEvent) -> Coroutine[Any, Any, None] | None:
-            return bridge(self._services, who, control) or self._doubts.answer(who, control)
+            return bridge(self._services, who, control) or self._interrupted.answer(who, control)
 
         return hand_over
 
@@ -159,7 +159,7 @@ class AgentEffects:
                     may_repeat=self._may_repeat,
                     cut=self._undecided,
                     yields_to_cancel=self._is_between_attempts,
-                    waits_for=self._doubts.due,
+                    waits_for=self._interrupted.due,
                 ),
                 **context_effects(self._services, self._live),
                 **TaskEffects(self._services, self._live, self._executor).table(),
@@ -356,16 +356,16 @@ class AgentEffects:
             self._live[call.run_id].mailbox.tool_calls += 1
 
     def _in_doubt(self, call: StepCall) -> Doubt:
-        return self._doubts.verdict(self._executor(call.run_id), self._who(call), call)
+        return self._interrupted.verdict(self._executor(call.run_id), self._who(call), call)
 
     def _may_repeat(self, call: StepCall) -> bool:
         return self._executor(call.run_id).in_doubt(call.payload) is Doubt.REPEAT
 
     def _unknown(self, call: StepCall) -> ToolOutcome:
-        return self._doubts.report(self._executor(call.run_id), self._who(call), call)
+        return self._interrupted.report(self._executor(call.run_id), self._who(call), call)
 
     def _clear_up(self, call: StepCall) -> Awaitable[ToolOutcome | Doubt]:
-        return self._doubts.clear_up(self._executor(call.run_id), self._live[call.run_id], call)
+        return self._interrupted.clear_up(self._executor(call.run_id), self._live[call.run_id], call)
 
     def _undecided(self, call: StepCall) -> None:
         """An earlier process may have asked a person what became of the call: who was to answer is told."""

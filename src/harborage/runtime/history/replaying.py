@@ -129,8 +129,8 @@ async def replay(
         HarborageError: the setup does not fit together.
     """
     opened = open_record(record)
-    told = latest_history(opened.request, opened.entries)
-    recorded = _RecordedHistory(opened, told)
+    history = latest_history(opened.request, opened.entries)
+    recorded = _RecordedHistory(opened, history)
     served = ReplayClient(is_any_recorded=recorded.has_calls, clean=clean)
     clock = _RecordedClock(opened.entries[0].at)
     with ExitStack() as stack:
@@ -176,8 +176,8 @@ def _with_current_approvals(request: RunRequest, gated: GatedTools) -> RunReques
 async def _run_over_record(
     opened: Opened, parts: Assembly, comparison: _Comparison, logger: logging.Logger
 ) -> tuple[Difference | None, bool]:
-    """Carry the run over its record: the first difference, and whether the record went to the run's end."""
-    carriage = Executor(
+    """Execute the run over its record: the first difference, and whether the record went to the run's end."""
+    executor = Executor(
         program=comparison.program,
         effects=parts.effects.table().each(comparison.recalled),
         pauses=_NO_PAUSES,
@@ -188,7 +188,7 @@ async def _run_over_record(
     run = _ReplayedRun(_with_current_approvals(opened.request, parts.gates.current()))
     ended = next((one for one in reversed(opened.entries) if isinstance(one, Ended)), None)
     try:
-        now = await carriage.perform(opened.run_id, run, _NullRecord(), opened.entries, is_stopping=lambda: False)
+        now = await executor.perform(opened.run_id, run, _NullRecord(), opened.entries, is_stopping=lambda: False)
     except _RecordEndsError:
         return (None if ended is None else _goes_on(comparison.asked)), False
     except _DiffersError as error:
@@ -229,12 +229,14 @@ def _ending(ended: Ended | None, now: Finish | tuple[str, str], step: int) -> Di
 class _RecordedHistory:
     """One history of the record, as a replay needs it: the planner's steps in order, intents by position."""
 
-    def __init__(self, opened: Opened, told: History) -> None:
-        self.plans = [one for one in told.entries if not isinstance(one, Begun) and getattr(one, "name", "") == _PLAN]
-        self.intents: Mapping[str, Begun] = {one.position: one for one in told.entries if isinstance(one, Begun)}
-        heard = [exchanges_in(_recorded_calls(one), f"run {opened.run_id} at {one.position}") for one in self.plans]
-        prompts = iter(prompts_of([exchange for step in heard for exchange in step]))
-        self.calls = [[RecordedCall(next(prompts), exchange) for exchange in step] for step in heard]
+    def __init__(self, opened: Opened, history: History) -> None:
+        self.plans = [
+            one for one in history.entries if not isinstance(one, Begun) and getattr(one, "name", "") == _PLAN
+        ]
+        self.intents: Mapping[str, Begun] = {one.position: one for one in history.entries if isinstance(one, Begun)}
+        calls = [exchanges_in(_recorded_calls(one), f"run {opened.run_id} at {one.position}") for one in self.plans]
+        prompts = iter(prompts_of([exchange for step in calls for exchange in step]))
+        self.calls = [[RecordedCall(next(prompts), exchange) for exchange in step] for step in calls]
         self.has_calls = any(self.calls)
 
 
@@ -330,8 +332,8 @@ class _Comparison:
         live.ledger, live.shown = None, recorded.budget
         if recorded.started_at is not None:
             self.clock.set(recorded.started_at)
-        heard = self._recorded.calls[number]
-        self._served.begin(number + 1, heard)
+        calls = self._recorded.calls[number]
+        self._served.begin(number + 1, calls)
         refused = len(self._attempts.refused)
         answer: Planned | Exception
         try:
@@ -339,7 +341,7 @@ class _Comparison:
         except Exception as error:  # noqa: BLE001 - compared with what was recorded
             answer = error
         self.asked += 1
-        self.served_calls += len(heard) - len(self._served.unasked)
+        self.served_calls += len(calls) - len(self._served.unasked)
         if self._served.difference is not None:
             raise _DiffersError(self._served.difference)
         if len(self._attempts.refused) > refused:
