@@ -39,6 +39,7 @@ T = TypeVar("T")
 _MOST_FLAWS: Final = 5
 _PAGE: Final = 500
 _LITTLE_ROOM: Final = 100 * 1024 * 1024
+_CLOSING_S: Final = 0.2
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +58,7 @@ async def check_storage(
     The check says whether it can be used. With `is_whole` every row is read, in slices that keep no worker waiting, and
     `on_progress` is called.
     """
-    found = [] if path is None else _lost_log(path)
+    found = [] if path is None else await _lost_log(path)
     try:
         storage = await open_storage(url)  # checks the path, the file system, the permission to write, and migrations
     except DatabaseReadOnlyError as error:
@@ -88,14 +89,27 @@ def _usable(path: Path | None, state: str) -> Finding:
     return Finding(what="database", detail=f"{where}{state}, its tables are those of this version")
 
 
-def _lost_log(path: Path) -> list[Finding]:
-    """Find a write-ahead log that is missing although its shared memory is there: the last commits are lost."""
-    real = path.resolve()
-    log, shared = real.with_name(f"{real.name}-wal"), real.with_name(f"{real.name}-shm")
-    if log.exists() or not shared.exists():
+async def _lost_log(path: Path) -> list[Finding]:
+    """Find a write-ahead log that is gone although the database was not closed, or its shared memory is there."""
+    if not _why_lost(path):
         return []
-    text = f"{log} is missing although {shared.name} is there: the last commits are lost; restore both, or a copy"
-    return [Finding(what="log", detail=text, is_ok=False)]
+    await asyncio.sleep(_CLOSING_S)  # another process may be about to close the file
+    why = _why_lost(path)
+    return [Finding(what="log", detail=why, is_ok=False)] if why else []
+
+
+def _why_lost(path: Path) -> str:
+    from harborage.store.sqlite.connection import is_log_lost, log_of
+
+    real = path.resolve()
+    log, shared = log_of(real), real.with_name(f"{real.name}-shm")
+    if is_log_lost(real):
+        why = "the file was in use when it was copied, or when its log was removed"
+    elif shared.exists() and not log.exists():
+        why = f"{shared.name} is there"
+    else:
+        return ""
+    return f"{log} is missing, and {why}: the last commits are lost; restore both files, or a whole copy"
 
 
 async def _records(storage: Storage, on_progress: OnProgress | None) -> list[Finding]:

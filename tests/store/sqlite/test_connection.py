@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from harborage.state.errors import DatabasePlaceError
 from harborage.store.sqlite import Database, connection
-from harborage.store.sqlite.connection import check_place, file_system_of
+from harborage.store.sqlite.connection import check_place, file_system_of, is_log_lost, log_of
 from tests.kit.tables import each_row
 
 OpenDatabase = Callable[..., Awaitable[Database]]
@@ -102,3 +103,28 @@ async def test_a_migration_that_fails_leaves_nothing(path: Path, monkeypatch: py
     database = await Database.open(path)
     assert await database.read(lambda tx: tx.execute("SELECT count(*) FROM harborage_runs").get) == 0
     await database.aclose()
+
+
+async def test_a_file_says_that_it_has_a_log_while_it_is_in_use(open_database: OpenDatabase, tmp_path: Path) -> None:
+    """Copied without the log it is known to lack commits; closed by its last user it is whole alone."""
+    first, second = await open_database(), await open_database()
+    path = first.path
+    copy = tmp_path / "copy.db"
+    shutil.copyfile(path, copy)
+    assert is_log_lost(copy)
+    assert not is_log_lost(path)
+    await first.aclose()
+    assert log_of(path).exists()
+    shutil.copyfile(path, copy)
+    assert is_log_lost(copy)
+    await second.aclose()
+    assert not log_of(path).exists()
+    shutil.copyfile(path, copy)
+    assert not is_log_lost(copy)
+
+
+def test_what_is_no_database_has_lost_no_log(tmp_path: Path) -> None:
+    """Neither a file that is missing, nor an empty one, nor a folder."""
+    empty = tmp_path / "empty.db"
+    empty.touch()
+    assert not any(is_log_lost(one) for one in (tmp_path / "none.db", empty, tmp_path))

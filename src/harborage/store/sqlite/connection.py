@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -32,6 +32,7 @@ _REMOTE: Final = re.compile(
     r"fuse\.(?:sshfs|glusterfs|s3fs|rclone|gcsfuse|davfs2|ceph|juicefs|goofys|mergerfs-nfs)"
 )
 _RETRY_S: Final = 0.01
+_HAS_LOG: Final = b"\2\2"
 _OCTAL: Final = re.compile(r"\\(\d{3})")
 _NAME: Final = re.compile(r":\w+")
 _ROW: Final = re.compile(r"VALUES (\([?, ]+\))")
@@ -99,11 +100,14 @@ def file_system_of(folder: Path, mounts: str) -> str:
     return found
 
 
-def connect(path: Path, *, busy_timeout_s: float, is_reader: bool = False) -> apsw.Connection:
-    """A connection in which a commit is on disk once it returns.
+def connect(
+    path: Path, *, busy_timeout_s: float, known: Sequence[Migration] = (), is_reader: bool = False
+) -> apsw.Connection:
+    """A connection in which a commit is on disk once it returns; a file that is refused is left as it is.
 
     Raises:
         DatabaseReadOnlyError: the file may not be written.
+        SchemaNewerError, MigrationChangedError: it has been through other migrations than those in `known`, if any.
         apsw.Error: whatever SQLite has against it.
     """
     # What SQLite lays beside the file gets its rights. A file that is there is not opened: closing it would let go of
@@ -115,6 +119,8 @@ def connect(path: Path, *, busy_timeout_s: float, is_reader: bool = False) -> ap
         connection.set_busy_timeout(round(busy_timeout_s * 1000))
         if connection.readonly("main"):
             raise DatabaseReadOnlyError(str(path), "the file may not be written")
+        if known:
+            pending_migrations(known, _applied(connection, statements("schema")), str(path))
         _patiently(lambda: _use_wal(connection, path), busy_timeout_s)
         connection.execute("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA journal_size_limit = 67108864")
@@ -134,7 +140,7 @@ def connect_read_only(path: Path, *, busy_timeout_s: float) -> apsw.Connection:
         apsw.Error: whatever SQLite has against it.
     """
     # Without its log SQLite has nothing to share with others, and needs no file beside it.
-    has_log = path.with_name(f"{path.name}-wal").exists()
+    has_log = log_of(path).exists()
     options = "mode=ro" if has_log else "mode=ro&immutable=1"
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     try:
@@ -144,6 +150,37 @@ def connect_read_only(path: Path, *, busy_timeout_s: float) -> apsw.Connection:
     except apsw.CantOpenError as error:
         raise DatabaseReadOnlyError(str(path), f"changes wait in {path.name}-wal, and may not be put in") from error
     return connection
+
+
+def log_of(path: Path) -> Path:
+    """The write-ahead log beside a database."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def is_log_lost(path: Path) -> bool:
+    """Whether a file says that it has a log, as it does while it is in use and after a crash, and there is none."""
+    try:
+        with path.open("rb") as file:
+            says_so = file.read(20)[18:20] == _HAS_LOG
+    except OSError:
+        return False
+    return says_so and not log_of(path).exists()
+
+
+def complete(path: Path) -> None:
+    """Let a file say that it has no log any more, once the last process that used it has put all of it in.
+
+    Without this a file that was copied without its log would look whole. Never: raises; another process that opens the
+    file meanwhile does the same when it is done.
+    """
+    if log_of(path).exists():
+        return
+    with suppress(apsw.Error):
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            connection.pragma("journal_mode", "delete")
+        finally:
+            connection.close()
 
 
 def check_migrated(connection: apsw.Connection, path: Path, known: list[Migration]) -> None:

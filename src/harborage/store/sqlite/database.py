@@ -9,6 +9,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -18,6 +19,7 @@ from harborage.state.sql_files import read_migrations
 from harborage.store.sqlite.connection import (
     check_migrated,
     check_place,
+    complete,
     connect,
     connect_read_only,
     migrate,
@@ -157,10 +159,11 @@ class Database:
                 raise
             return Writer(found, self.path, self._notify)
         check_place(self.path)
-        connection = connect(self.path, busy_timeout_s=self._busy_timeout_s)
+        known = read_migrations(self._package)
+        connection = connect(self.path, busy_timeout_s=self._busy_timeout_s, known=known)
         try:
-            migrate(connection, self.path, read_migrations(self._package))
-            return Writer(connection, self.path, self._notify)
+            migrate(connection, self.path, known)
+            return Writer(connection, self.path, self._notify, partial(complete, self.path))
         except BaseException:
             connection.close()
             raise

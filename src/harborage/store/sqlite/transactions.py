@@ -101,12 +101,24 @@ class _Station:
 
 class Writer(_Station):
     """Carries out writes. `notify` is called, in this thread, with the number of the last change that others may wait
-    for."""
+    for, and `on_closed` once the connection is closed."""
 
-    def __init__(self, connection: apsw.Connection, path: Path, notify: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        path: Path,
+        notify: Callable[[int], None],
+        on_closed: Callable[[], None] | None = None,
+    ) -> None:
         super().__init__(connection, path)
         self._notify = notify
+        self._on_closed = on_closed
         self._count_change = statements("schema")["notify"]
+
+    def close(self) -> None:
+        super().close()
+        if self._on_closed is not None:
+            self._on_closed()
 
     def carry_out(self, calls: Sequence[Call]) -> None:
         wanted = [call for call in calls if not call.future.cancelled()]
