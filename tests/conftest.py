@@ -1,4 +1,4 @@
-"""What every test shares: asyncio as the one backend, and a run that never hangs and tells what fails as it goes on.
+"""What every test shares: asyncio as the one backend, and a run that never hangs and prints what fails as it goes on.
 
 A test that takes longer than `timeout` (pyproject.toml) fails, and what waits on its event loop is printed with it. One
 that does not even end then, or blocks in C code, takes its process down with the stacks of all threads.
@@ -43,11 +43,11 @@ def modules_stay() -> Iterator[None]:
     assert not lost, f"modules that the test dropped or replaced: {lost}"
 
 
-# ── What is told ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── What is printed ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Teller:
-    """Says which order the tests run in, before the first and behind a failure; and what failed, when it does."""
+class Reporter:
+    """Prints the order of the tests, before the first and after a failure, and what fails when it does."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -81,7 +81,7 @@ class Teller:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """The process that the others report to tells; a worker of pytest-xdist does not."""
+    """The process that the others report to prints; a worker of pytest-xdist does not."""
     config.stash[_STDERR] = stderr = os.dup(2)  # before a test's is captured
     config.add_cleanup(lambda: os.close(stderr))
     # How long an example takes says how busy the machine is.
@@ -90,7 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     settings.load_profile("unhurried")
     if not hasattr(config, "workerinput") and config.pluginmanager.has_plugin("terminalreporter"):
-        config.pluginmanager.register(Teller(config), "teller")
+        config.pluginmanager.register(Reporter(config), "reporter")
 
 
 def pytest_collection_finish() -> None:
@@ -116,11 +116,11 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Iterator[None]
     if settings.method == "signal":
         fail: Any = signal.getsignal(signal.SIGALRM)
 
-        def tell_and_fail(number: int, frame: Any) -> None:
+        def print_and_fail(number: int, frame: Any) -> None:
             _print_tasks()
             fail(number, frame)
 
-        signal.signal(signal.SIGALRM, tell_and_fail)
+        signal.signal(signal.SIGALRM, print_and_fail)
     return done
 
 

@@ -144,7 +144,7 @@ def test_a_handle_that_outlived_its_runtime_says_so() -> None:
 
 
 def test_closing_lets_waiting_threads_go() -> None:
-    """A thread that waits for a result, or for the next event, is told; nobody hangs."""
+    """A thread that waits for a result, or for the next event, gets an error; no thread hangs."""
     said: list[str] = []
 
     def wait(work: Any) -> None:
@@ -258,7 +258,7 @@ def test_a_call_on_the_loops_own_thread_is_refused() -> None:
 def test_closing_abandons_what_ignores_its_cancellation(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log names it; whoever waits for it in another thread is told that the runtime is closed."""
+    """The log names it; a caller that waits for it in another thread learns that the runtime is closed."""
     monkeypatch.setattr(blocking, "_GRACE_S", 0.05)
     is_begun, is_done = threading.Event(), threading.Event()
 

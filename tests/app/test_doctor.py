@@ -273,7 +273,7 @@ async def test_a_missing_log_is_found(database: Path) -> None:
 
 
 async def test_a_log_that_is_gone_without_a_trace_is_found(database: Path, tmp_path: Path) -> None:
-    """A log that was removed together with the shared memory took commits with it, and that is told."""
+    """A log that was removed together with the shared memory took commits with it, and that is reported."""
     async with await open_storage(str(database)) as storage:
         await keep(storage.store, WHO.identity.with_run("a"), [b"x"])
         copy = tmp_path / "copy.db"

@@ -14,7 +14,7 @@ from harborage.artifacts.atomic import make_folder, remove_file, storage_errors,
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was flushed and renamed, in order; a folder or a file is told by its kind and content."""
+    """What was flushed and renamed, in order; a folder or a file is named by its kind and content."""
     seen: list[str] = []
     fsync, replace = os.fsync, os.replace
 

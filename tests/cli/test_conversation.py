@@ -328,7 +328,7 @@ async def test_a_cancel_takes_an_open_approval_back(talk: Start) -> None:
 
 
 async def test_what_cannot_be_sent_is_said(talk: Start) -> None:
-    """A line that the run's limits refuse, or that comes too late, is told and not lost silently."""
+    """A line that the run's limits refuse, or that comes too late, is shown and not lost silently."""
     async with talk("ask") as it:
         await it.until(EventType.PAUSE_REQUESTED)
         await it.handle_line(f"/goal {'x' * 5000}")
@@ -340,7 +340,8 @@ async def test_what_cannot_be_sent_is_said(talk: Start) -> None:
 
 
 async def test_what_a_call_would_change_is_shown_with_the_question(talk: Start) -> None:
-    """The preview of the tool is asked with the arguments; one that fails is told and keeps nobody from deciding."""
+    """The preview of the tool is asked with the arguments; where that fails it is shown, and the person can still
+    decide."""
     seen: list[Any] = []
 
     async def preview(args: Any) -> Change | None:

@@ -109,7 +109,7 @@ def test_secrets_in_arguments_are_not_in_the_log(piped: Start) -> None:
 
 
 def test_a_task_is_shown_from_its_spawning_to_its_end(piped: Start) -> None:
-    """A spawned task is announced, awaited by name, and its end is told with its answer."""
+    """A spawned task is announced, awaited by name, and its end is shown with its answer."""
     run = piped("family")
     assert run.end() == 0
     spawned, *others = [run.err.index(one) for one in ("1 ◆ t1 background: say done", "2 … waits for t1", "✓ t1 done")]

@@ -94,7 +94,8 @@ def _words(fact: Fact) -> str:
 
 
 async def test_what_is_recorded_here_stands_behind_what_was_published_before() -> None:
-    """Each fact is told once, and whoever waits for more is woken; runs of others in the session are left out."""
+    """Each fact is shown once, and a reader that waits for more is woken; runs of others in the session are left
+    out."""
     bench = Bench()
     await bench.follow()
     bench.say("first", 1)
@@ -191,7 +192,7 @@ async def test_what_others_record_is_read_once() -> None:
 
 
 async def test_shown_events_are_not_read_again() -> None:
-    """Entries that this process wrote are told by their writer, in whatever pieces they come."""
+    """Entries that this process wrote are shown by their writer, in whatever pieces they come."""
     inner = MemoryStore()
     following = JournalFollower(ObservedStore(inner, lambda *_: None), "r1", WHO.identity)
     await kept(inner, "r1", begun_entry("a"), begun_entry("b"))
@@ -251,7 +252,7 @@ def entry(name: str, payload: bytes = b"1") -> bytes:
 
 
 class Listener:
-    """Keeps what it is told: the run, the place, and what was begun there."""
+    """Keeps what it gets: the run, the place, and what was begun there."""
 
     def __init__(self) -> None:
         self.shown: list[tuple[str, int, list[str]]] = []
@@ -324,7 +325,7 @@ LOG = logging.getLogger("harborage.somewhere")
 
 
 async def test_warnings_are_shown_and_lesser_records_are_not() -> None:
-    """A warning and an error with its cause are told, from any thread; information is not."""
+    """A warning and an error with its cause are shown, from any thread; information is not."""
     heard: list[str] = []
     with capture_logs(heard.append):
         LOG.info("nothing needs you")

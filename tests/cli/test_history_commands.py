@@ -304,7 +304,7 @@ agent = Agent(name="pays", planner=Pays(), tools=[pay])
 
 
 def test_a_run_with_secrets_is_frozen_if_it_replays_without_them(project: Path, typed: Typed) -> None:
-    """What is hidden in the record is hidden in what the agent decides; where it decides by a secret, that is told."""
+    """What is hidden in the record is hidden in what the agent decides; where it decides by a secret, that is shown."""
     (project / "agent.py").write_text(SECRETIVE)
 
     async def made(goal: str) -> str:

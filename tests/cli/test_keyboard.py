@@ -41,7 +41,7 @@ def terminal() -> Iterator[tuple[int, int]]:
 
 
 class Heard:
-    """What a keyboard told."""
+    """The inputs of a keyboard."""
 
     def __init__(self, program: int, *, is_echoing: bool = False) -> None:
         self.lines: list[str] = []
@@ -56,7 +56,7 @@ class Heard:
         self.changed.set()
 
     async def wait(self) -> None:
-        """Wait for the next thing that is told."""
+        """Return the next input."""
         async with asyncio.timeout(30):
             await self.changed.wait()
         self.changed.clear()
@@ -68,7 +68,7 @@ def echoes(program: int) -> bool:
 
 
 async def test_keys_become_lines(terminal: tuple[int, int]) -> None:
-    """Finished lines are told, characters that come in pieces are put together, and the rest stays on the line."""
+    """Finished lines are delivered, characters that come in pieces are put together, and the rest stays on the line."""
     person, program = terminal
     heard = Heard(program)
     with heard.keyboard.opened():
@@ -108,7 +108,7 @@ async def test_a_terminal_that_echoes_is_left_as_it_is(terminal: tuple[int, int]
 
 
 async def test_a_terminal_that_goes_away_is_reported_once() -> None:
-    """When the other end of the terminal is closed, that is told once and nothing fails."""
+    """When the other end of the terminal is closed, that is reported once and nothing fails."""
     person, program = pty.openpty()
     heard = Heard(program)
     with heard.keyboard.opened():

@@ -218,7 +218,7 @@ def test_a_goal_that_does_not_fit_is_refused_at_once(piped: Start, provider: Pro
 
 
 def test_files_are_attached(piped: Start, provider: Provider, tmp_path: Path) -> None:
-    """`--attach` may be repeated: a picture is sent, a text is told by its name, and the header lists both."""
+    """`--attach` may be repeated: a picture is sent, a text is shown by its name, and the header lists both."""
     (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"0" * 50)
     (tmp_path / "b.md").write_text("# B")
     provider.server.script("A picture and a text.")

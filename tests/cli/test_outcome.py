@@ -84,7 +84,7 @@ def test_a_failed_run_says_why() -> None:
 
 
 def test_a_model_that_refuses_says_why_itself() -> None:
-    """What a provider refused is told in its own words, which name the fix, and needs no traceback."""
+    """What a provider refused is shown in its own words, which name the fix, and needs no traceback."""
     error = PlannerStepError(0, "openai: status 401: no; check the key in OPENAI_API_KEY")
     error.__cause__ = AuthenticationFailedError("openai: status 401: no; check the key in OPENAI_API_KEY")
     ending = ending_of(failure(error))
@@ -94,7 +94,7 @@ def test_a_model_that_refuses_says_why_itself() -> None:
 
 
 def test_a_failure_without_a_cause_still_says_something() -> None:
-    """After a restart the error itself is gone; its recorded text is told."""
+    """After a restart the error itself is gone; its recorded text is shown."""
     assert "boom" in ending_of(RunFailedError("run-1", "ValueError", "boom")).message
 
 
@@ -116,12 +116,12 @@ def test_running_out_of_steps_is_no_failure() -> None:
     ],
 )
 def test_the_answer_is_the_text_of_the_payload(payload: Any, answer: str) -> None:
-    """Text is the answer, so is the text under `answer`; other payloads are told as JSON."""
+    """Text is the answer, so is the text under `answer`; other payloads are shown as JSON."""
     assert answer_of(payload) == answer
 
 
 def test_an_answer_without_a_json_form_is_spelled() -> None:
-    """A payload that is no JSON is told all the same."""
+    """A payload that is no JSON is shown all the same."""
     assert "object at" in answer_of(object())
 
 

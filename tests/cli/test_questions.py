@@ -184,7 +184,7 @@ def test_a_question_behind_the_first_closes_quietly() -> None:
 
 
 def test_a_question_is_put_once() -> None:
-    """A question that is told twice, or that was settled before it was told, is not put again."""
+    """A question that is shown twice, or that was settled before it was shown, is not put again."""
     desk = QuestionQueue()
     assert desk.add(ask("1"))
     assert not desk.add(ask("1"))

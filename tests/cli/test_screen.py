@@ -165,7 +165,7 @@ def test_edited_arguments_have_a_prompt(view: View) -> None:
 
 
 def test_open_questions_are_counted(view: View) -> None:
-    """Several open questions are told by number."""
+    """Several open questions are shown by number."""
     desk = desk_of(*(Question(token=str(n), run_id="r", tool="x") for n in range(3)))
     assert "3 questions open" in shown(view, desk)[0]
 

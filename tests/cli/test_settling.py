@@ -57,7 +57,7 @@ def decision(folder: Path, token: str) -> PauseDecision | None:
 def test_an_orphan_is_settled_on_demand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Until then it is only told, with the way to end it; afterwards nothing needs a person."""
+    """Until then it is only shown, with the way to end it; afterwards nothing needs a person."""
     token = orphan(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert main(["doctor"]) == 1

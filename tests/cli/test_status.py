@@ -143,7 +143,7 @@ def test_each_wait_says_on_whom_and_what_to_do(one: Wait, is_needed: bool, words
 
 
 def test_what_needs_a_person_comes_last() -> None:
-    """Sessions are only counted, and the way to settle is told where there is something to settle."""
+    """Sessions are only counted, and the way to settle is shown where there is something to settle."""
     lines = render_pending([ORPHAN, ASKED, EXECUTED, SESSION, SESSION], NOW, settles=False)
     assert [line for line in lines if line and not line.startswith(" ")] == [
         "✓ 2 sessions open, each closed when idle for long",

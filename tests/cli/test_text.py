@@ -156,7 +156,7 @@ def test_masks_are_found_where_they_are() -> None:
     ],
 )
 def test_durations_have_at_most_two_units(seconds: float, shown: str) -> None:
-    """A duration is told in its two largest units."""
+    """A duration is shown in its two largest units."""
     assert duration(seconds) == shown
 
 
@@ -165,7 +165,7 @@ def test_durations_have_at_most_two_units(seconds: float, shown: str) -> None:
     [(0, "0 B"), (999, "999 B"), (1000, "1.0 KB"), (12_345, "12.3 KB"), (4_000_000, "4.0 MB"), (5e12, "5000.0 GB")],
 )
 def test_sizes_are_in_thousands(count: int, shown: str) -> None:
-    """Sizes are told in bytes or the largest unit that fits."""
+    """Sizes are shown in bytes or the largest unit that fits."""
     assert size(int(count)) == shown
 
 

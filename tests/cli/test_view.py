@@ -161,7 +161,7 @@ def test_arguments_that_are_no_object_are_shown_too(args: bytes) -> None:
     ],
 )
 def test_every_outcome_has_its_line(outcome: ToolOutcome, line: str) -> None:
-    """Each way a call can end is told in one line, artifacts by name instead of by content."""
+    """Each way a call can end is shown in one line, artifacts by name instead of by content."""
     view = new_view("root", NOW)
     assert lines(view, decided("CallTool"), begun("add"), done("add", outcome))[1:] == [line]
     assert view.main.calls == {}
@@ -182,7 +182,7 @@ def test_every_outcome_is_covered(view: View) -> None:
     ],
 )
 def test_a_call_that_never_ended_is_shown(view: View, entry: Entry, why: str) -> None:
-    """A call that was cut short, or whose step broke, is told once."""
+    """A call that was cut short, or whose step broke, is shown once."""
     assert lines(view, decided("CallTool"), begun("add"), record(entry))[1:] == [f"1 ✗ add: {why}"]
     assert lines(view, record(entry)) == []
 
@@ -218,7 +218,7 @@ def test_a_join_is_shown(view: View, join: JoinSpec, text: str) -> None:
 
 
 def test_branches_that_are_no_longer_needed_are_dropped(view: View) -> None:
-    """A branch that the join cancelled is told as such, and is no longer in flight."""
+    """A branch that the join cancelled is shown as such, and is no longer in flight."""
     facts = [decided("CallParallel"), begun("a", position="3.0.1"), begun("b", position="3.1.1")]
     lines(view, *facts, done("a", ToolOutcome(OutcomeStatus.DONE, 1), "3.0.1"))
     joined = record(Joined(at=NOW, position="3", outcomes=["done", "cancelled"]))
@@ -261,7 +261,7 @@ def test_a_remark_that_was_taken_back_is_not_written(view: View) -> None:
 
 
 def test_a_call_that_no_gate_let_through_is_shown_once(view: View) -> None:
-    """A refusal is told by its event; one that came without asking anybody is told from the record."""
+    """A refusal is shown by its event; one without a question is shown from the record."""
 
     def refused(tool: str, why: str) -> RecordedEntry:
         entry = Done(at=NOW, position="2", name=f"approve.{tool}", result=raw(Approval(refusal=why)))
@@ -289,7 +289,7 @@ def test_a_lost_event_does_not_upset_the_count(view: View) -> None:
 
 
 def test_a_task_is_followed_from_spawn_to_end(view: View) -> None:
-    """A spawned task gets a name, its lines stand behind it, and its end is told with its answer."""
+    """A spawned task gets a name, its lines stand behind it, and its end is shown with its answer."""
     spawn = SpawnTask(spec=SpawnSpec(query="check the links", description="links"))
     handle = {"task_id": "c", "kind": "background", "status": "spawned"}
     assert lines(
@@ -486,7 +486,7 @@ LINES: list[tuple[EventType, Payload, list[str]]] = [
             ("retry", "repeated", ["0 ↻ pay was interrupted; calling it again"]),
             ("pause", "repeated", ["0 ↻ pay was interrupted; calling it again, says a person"]),
             ("probe", "known", ["0 ↻ pay was interrupted and had acted, says its probe"]),
-            ("report", "unknown", []),  # which is told with the record of the call
+            ("report", "unknown", []),  # which is shown with the record of the call
         )
     ),
 ]
@@ -501,7 +501,7 @@ def test_events_have_their_lines(type: EventType, payload: Payload, text: list[s
 
 @each_row("type", EventType)
 def test_no_event_is_too_much(type: EventType) -> None:
-    """Every event type is either told by somebody or left out on purpose, never shown raw."""
+    """Every event type is either shown or left out on purpose, never shown raw."""
     view = new_view("root", NOW)
     known = {kind for kind, _, _ in LINES}
     if type not in known and type not in HANDLED:

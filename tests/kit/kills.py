@@ -93,7 +93,7 @@ async def work_and_be_killed(url: str, worker: str, seed: int, acknowledged: Ack
 
 
 async def assert_agrees(store: Store, acknowledged: Acknowledged) -> None:
-    """The tables agree, and all that a worker was told is in them."""
+    """The tables agree, and all that a worker printed as committed is in them."""
     shown = await read(store)
     found = check(shown, consumed=consumed)
     assert not found, found

@@ -1,4 +1,4 @@
-"""A schema of its own in a real Postgres, and a way to that server which breaks when it is told to."""
+"""A schema of its own in a real Postgres, and a way to that server which breaks on request."""
 
 from __future__ import annotations
 

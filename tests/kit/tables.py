@@ -19,7 +19,7 @@ SHOWN_CHARS = 120
 
 
 class _Rows:
-    """The failures of a table so far, told together once all rows were tried."""
+    """The failures of a table so far, reported together once all rows were tried."""
 
     def __init__(self, rows: Sequence[tuple[str, dict[str, Any]]]) -> None:
         self._rows = rows

@@ -70,12 +70,12 @@ class RuntimeBench:
 
     @property
     def controls(self) -> list[tuple[str, ...]]:
-        """What was told of controls: type, outcome, and the code of a failure."""
+        """What was published of controls: type, outcome, and the code of a failure."""
         published = self.recorder.payloads(ControlLifecyclePayload)
         return [(one.type, one.outcome, one.err) if one.err else (one.type, one.outcome) for one in published]
 
     def types(self, *prefixes: str) -> list[str]:
-        """The types of what was told, those that begin so."""
+        """The types of what was published, those that begin so."""
         return [one for one in self.recorder.types if one.startswith(prefixes or "")]
 
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""Only so many controls wait for a run that takes none, and whoever sends one more is told."""
+"""Only so many controls wait for a run that takes none, and a caller that sends one more gets an error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WHO = Identity("t", "u", "s")
 
 
 class Thinks:
-    """Thinks for as long as it is held, and finishes with what it was told meanwhile."""
+    """Thinks for as long as it is held, and finishes with the messages that came meanwhile."""
 
     def __init__(self) -> None:
         self.is_thinking = asyncio.Event()

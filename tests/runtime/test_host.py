@@ -72,7 +72,7 @@ class Hang:
 
 
 class BrokenStore(MemoryStore):
-    """Refuses to begin runs while it is told to."""
+    """Refuses to begin runs while the test says so."""
 
     refuses = True
 
@@ -142,7 +142,7 @@ async def test_it_is_open_once_at_a_time(runtimes: Runtimes) -> None:
 
 
 async def test_an_answer_after_the_end_is_refused_for_what_is_wrong_with_it() -> None:
-    """Not for the closed bus, on which nobody can be told of the refusal any more."""
+    """Not for the closed bus, on which no refusal can be published any more."""
     async with Runtime(planner=ScriptedPlanner([GOAL])) as rt:
         run = await rt.start("g", who=ME)
         assert await run.result() == GOAL
@@ -151,7 +151,7 @@ async def test_an_answer_after_the_end_is_refused_for_what_is_wrong_with_it() ->
 
 
 async def test_closing_leaves_runs_off(runtimes: Runtimes) -> None:
-    """Their tasks say so, whoever waits for a result is told, and nothing of them goes on."""
+    """Their tasks say so, a caller that waits for a result gets an error, and nothing of them goes on."""
     hang = Hang()
     bench = await runtimes([CallTool("hang")], tools=[hang.hang])
     run = await bench.start()

@@ -166,7 +166,7 @@ class Player:
         return DECISIONS.get(word)
 
     def open_pauses(self) -> list[str]:
-        """The tokens of pauses on which the run is parked, by what was told; questions about calls are none."""
+        """The tokens of pauses on which the run is parked, by what was published; questions about calls are none."""
         asked = [one for one in self.recorder.payloads(PauseRequestedPayload) if one.reason != "approval_required"]
         settled = {one.token for one in self.recorder.payloads(PauseResumedPayload)}
         return [one.token for one in asked if one.token not in settled]

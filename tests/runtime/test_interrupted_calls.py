@@ -149,7 +149,7 @@ async def asked(run: Run) -> Pause:
 
 
 async def published_outcomes(run: Run) -> list[tuple[str, str]]:
-    """What was told of calls in doubt: the tool's policy, and what came of it."""
+    """What was published of calls in doubt: the tool's policy, and what came of it."""
     return [
         (event.payload.on_unknown, event.payload.outcome)
         async for event in run.events()

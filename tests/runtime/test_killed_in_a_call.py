@@ -58,7 +58,7 @@ def killed(database: Path, copy: Path) -> str:
 
 
 async def controls_of(run: Run) -> list[tuple[str, str, str]]:
-    """What was told of the run's controls up to its end."""
+    """What was published of the run's controls up to its end."""
     async with asyncio.timeout(20):
         return [
             (event.payload.type, event.payload.outcome, event.payload.err)  # type: ignore[union-attr]

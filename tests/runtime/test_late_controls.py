@@ -71,7 +71,7 @@ async def storage() -> AsyncIterator[Storage]:
 
 
 async def outcomes(runtime: Runtime, run_id: str) -> list[tuple[str, str]]:
-    """What became of the controls of a run that is over; a rejection may be told after its end."""
+    """What became of the controls of a run that is over; a rejection may be published after its end."""
     await settle()
     kinds = {EventType.CONTROL_APPLIED, EventType.CONTROL_REJECTED}
     kept = map(typed_event, await runtime.bus.replay(Cursor(ME.session_id, 0), Filter.of(ME)))

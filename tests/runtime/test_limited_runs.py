@@ -110,7 +110,8 @@ async def finish_of(rt: Runtime, limits: Limits | None = None, goal: str = "go")
 
 
 async def test_steps_run_out_and_the_planner_sees_how_many_are_left() -> None:
-    """The run makes exactly its steps, is told how many are left, and finishes by saying which limit it met."""
+    """The run makes exactly its steps, its planner sees how many are left, and it finishes by saying which limit it
+    met."""
     planner = BudgetPlanner(LOOK)
     async with opened(planner) as rt:
         finish = await finish_of(rt, Limits(steps=3))
@@ -134,7 +135,8 @@ async def test_the_runtime_s_own_limits_hold_for_every_run_and_a_run_may_have_ot
 
 
 async def test_cost_is_counted_and_ends_the_run() -> None:
-    """Of a dollar's limit four calls at a quarter are made, the planner sees what was spent, and the event is told."""
+    """Of a dollar's limit four calls at a quarter are made, the planner sees what was spent, and the event is
+    published."""
     model = Paid()
     bus = MemoryEventBus()
     recorder = EventRecorder(bus)
@@ -211,7 +213,7 @@ async def test_a_run_without_limits_sees_its_own_cost_and_asks_no_store() -> Non
 
 
 async def test_a_cancelled_run_ends_as_cancelled_even_when_nothing_is_left() -> None:
-    """Whoever asked for the end is told of the end, not of the limit."""
+    """A caller that asked for the end gets the end, not the limit."""
     asked = asyncio.Event()
 
     class Slow:

@@ -43,7 +43,7 @@ async def read(name: str) -> dict:
 
 
 async def events(rt: Runtime) -> list:
-    """Everything that was told in the session."""
+    """Everything that was published in the session."""
     return await rt.bus.replay(Cursor(WHO.session_id, 0), Filter.of(WHO))
 
 
@@ -119,7 +119,7 @@ async def test_a_message_stays_where_it_was_said():
 
 
 async def test_the_answer_to_a_pause_stays():
-    """What a person answers is told at its place and in every later request, once."""
+    """What a person answers is rendered at its place and in every later request, once."""
     script = [calls_tools(("add", {"a": number, "b": 0})) for number in range(2)]
     async with Runtime(planner=ReActPlanner(llm := ScriptedLLM([*script, "done"])), tools=[add]) as rt:
         run = await rt.start("go", who=WHO)
@@ -211,7 +211,7 @@ async def test_calls_one_at_a_time():
 
 
 async def test_the_answer_is_streamed():
-    """What the model writes is told piece by piece while it writes."""
+    """What the model writes is streamed piece by piece while it writes."""
     async with Runtime(planner=ReActPlanner(ScriptedLLM([says("abcd")], piece=2))) as rt:
         await (await rt.start("go", who=WHO)).result()
         published = await events(rt)

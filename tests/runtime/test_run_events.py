@@ -238,7 +238,7 @@ async def test_the_stream_ends_with_the_bus_and_with_the_runtime(open_runtime: O
 
 
 async def test_a_reader_begins_where_the_run_began(open_runtime: Open) -> None:
-    """What the session had told before the run started is not read again for each of its readers."""
+    """What the session had published before the run started is not read again for each of its readers."""
 
     class Noting(MemoryEventBus):
         def __init__(self) -> None:
@@ -305,7 +305,8 @@ class Listing:
 
 
 async def test_the_event_that_ends_a_run_is_in_the_change_that_ends_it() -> None:
-    """A process that is killed around it leaves no run whose end is never told, and tells of none that goes on."""
+    """A process that is killed around it leaves no run whose end is never published, and publishes no end of one that
+    goes on."""
     async with await open_storage("memory:") as storage:
         listing = Listing(storage.store)
         odd = Storage(state=storage.state, store=listing)

@@ -96,7 +96,7 @@ def bus() -> MemoryEventBus:
 
 @pytest.fixture
 def recorder(bus: MemoryEventBus) -> EventRecorder:
-    """What the bus told."""
+    """The events of the bus."""
     return EventRecorder(bus)
 
 
@@ -134,7 +134,7 @@ async def test_it_needs_a_store_and_a_bus(store: SlowStore, bus: MemoryEventBus)
 
 
 async def test_opening_makes_a_session(registry: SessionRegistry, recorder: EventRecorder, clock: FakeClock) -> None:
-    """Open, seen now, kept, and told once with times in nanoseconds."""
+    """Open, seen now, kept, and published once with times in nanoseconds."""
     session = await registry.open("s1", ME.with_run("r"), context={"agent": "a"})
     assert session == Session(
         id="s1", identity=ME, opened_at=clock.now(), last_seen=clock.now(), context={"agent": "a"}
@@ -161,7 +161,7 @@ async def test_what_cannot_be_opened(
     who: Identity,
     error: type[Exception],
 ) -> None:
-    """The id must be the identity's own, and not open; no new row, and nothing is told."""
+    """The id must be the identity's own, and not open; no new row, and nothing is published."""
     await registry.open("s1", ME)
     recorder.clear()
     with pytest.raises(error):
@@ -187,7 +187,7 @@ async def test_the_same_id_of_another_owner_is_another_session(
 async def test_events_and_runs_of_a_session_do_not_open_it(
     registry: SessionRegistry, store: SlowStore, recorder: EventRecorder
 ) -> None:
-    """It is neither listed nor shown nor swept before somebody opens it, and that is told."""
+    """It is neither listed nor shown nor swept before it is opened, and that is published."""
     await store.commit(Commit(who=ME, events=(NewEvent(type="e", data=b"{}"),)))
     await store.commit(Commit(starts=(NewRun(run_id="r", who=ME),)))
     assert await registry.list(who=ME) == await registry.list_all_open() == []
@@ -242,7 +242,7 @@ async def test_touching_moves_last_seen(registry: SessionRegistry, recorder: Eve
 async def test_closing_twice_keeps_the_first_reason(
     registry: SessionRegistry, recorder: EventRecorder, clock: FakeClock
 ) -> None:
-    """The second close succeeds, changes nothing and is not told."""
+    """The second close succeeds, changes nothing and is not published."""
     await registry.ensure_open(ME)
     first = await registry.close(ME, "done")
     clock.advance(60)
@@ -368,7 +368,7 @@ async def test_a_context_that_cannot_be_read_is_named(registry: SessionRegistry,
 async def test_a_session_that_could_not_be_kept_was_not_opened(
     registry: SessionRegistry, store: SlowStore, recorder: EventRecorder
 ) -> None:
-    """The store's error reaches the caller, nothing is told, and the next try works."""
+    """The store's error reaches the caller, nothing is published, and the next try works."""
     store.refuses = "open"
     with pytest.raises(DatabaseError):
         await registry.open("s1", ME)
@@ -444,7 +444,7 @@ async def test_what_runs_is_left_alone(starting: Starting, clock: FakeClock) -> 
 
 
 async def test_an_error_does_not_spare_the_others(starting: Starting, store: SlowStore, clock: FakeClock) -> None:
-    """The first one is told with the sweep: a probe that fails, a row that cannot be written, no list."""
+    """The first one is published with the sweep: a probe that fails, a row that cannot be written, no list."""
 
     def probe(who: Identity) -> bool:
         if who.session_id == "s1":

@@ -54,7 +54,8 @@ def test_every_promise_is_kept(part: int) -> None:
 
 
 def test_where_nothing_strikes_every_control_has_one_outcome_and_every_run_one_end() -> None:
-    """No event of these is lost or told twice; what strikes a process may do that to the one it is about to write."""
+    """No event of these is lost or published twice; what strikes a process may do that to the one it is about to
+    write."""
     failed = {seed: outcome.error for seed in CALM if (outcome := play(seed, faults=Faults())).error}
     assert not failed, "\n".join(f"seed {seed}: {error}" for seed, error in failed.items())
 

@@ -117,7 +117,7 @@ async def test_every_part_is_closed_once_and_the_ground_last() -> None:
 
 
 async def test_a_part_that_fails_keeps_no_other_open() -> None:
-    """What cannot be closed is told once everything else was."""
+    """What cannot be closed is reported once everything else was."""
     closed: list[str] = []
     with pytest.raises(ExceptionGroup) as raised:
         await storage_of_parts(closed, failing="store").aclose()

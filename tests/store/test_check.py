@@ -179,7 +179,7 @@ async def test_events_that_are_gone_from_the_beginning_are_found() -> None:
 
 
 async def test_what_changes_between_two_looks_is_no_disagreement(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that others write to while it is read is looked at twice, and only what stays is told."""
+    """A store that others write to while it is read is looked at twice, and only what stays is reported."""
     store = await lived_in()
     healthy = await read(store)
     looks = [run("parent", position=1)(healthy), run("ended", position=5)(healthy)]

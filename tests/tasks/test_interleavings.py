@@ -136,7 +136,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @property
     def spawned(self) -> list[str]:
-        """The tasks that were told, in that order."""
+        """The tasks that were published, in that order."""
         return [body["TaskID"] for what, body in self.published() if what is EventType.TASK_SPAWNED]
 
     # What callers do
@@ -284,7 +284,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @invariant()
     def each_spawn_is_published_once(self) -> None:
-        """Exactly the tasks that are kept were told, in that order; one for each key."""
+        """Exactly the tasks that are kept were published, in that order; one for each key."""
         assert self.spawned == list(self.rows())
         keyed = [row.key for row in self.rows().values() if row.key]
         assert len(keyed) == len(set(keyed))

@@ -63,7 +63,7 @@ async def test_a_caller_sees_the_session() -> None:
 
 
 async def test_other_tenants_need_the_admin_scope() -> None:
-    """A filter that names another tenant is refused without the scope, and nothing is told."""
+    """A filter that names another tenant is refused without the scope, and nothing is published."""
     house = await House().fill()
     events = EventRecorder(house.bus)
     for scopes in (None, frozenset({"console:fleet"})):
@@ -75,7 +75,8 @@ async def test_other_tenants_need_the_admin_scope() -> None:
 
 
 async def test_an_admin_sees_other_tenants_and_is_audited() -> None:
-    """With the scope every session the filter names is shown, and the use of power is told with who and how far."""
+    """With the scope every session the filter names is shown, and the use of power is published with who and how
+    far."""
     house = await House().fill()
     events = EventRecorder(house.bus)
     page = await house.listing.list(ACROSS, who=ME, scopes=ADMIN)

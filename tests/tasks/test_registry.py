@@ -128,7 +128,7 @@ async def test_a_group_and_its_members_are_cancelled_in_one_commit() -> None:
 
 
 async def test_a_store_that_refuses_changes_nothing() -> None:
-    """Every verb raises what the store raised; nothing has happened, nothing was told, and it can be repeated."""
+    """Every verb raises what the store raised; nothing has happened, nothing was published, and it can be repeated."""
     store = RemoteStore()
     registry, bus = over(store)
     recorder = EventRecorder(bus)

@@ -83,7 +83,7 @@ async def test_a_waiting_turn_gets_the_end_of_a_group_in_another_process(startin
 
 
 async def test_a_group_that_ended_before_is_no_news(starting: Starting, clock: FakeClock) -> None:
-    """A waiter waits for the next group, though another that was there before it is told of an older one."""
+    """A waiter waits for the next group, though another that was there before it is notified of an older one."""
     here, there = starting(), starting()
     old, first = await grown(there, retain_turn=True)
     early = here.register_retain_turn_waiter(SESSION)

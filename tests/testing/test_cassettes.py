@@ -71,7 +71,8 @@ async def test_another_goal_is_a_miss_that_says_so(tmp_path: Path) -> None:
 
 
 async def test_the_tape_of_a_run_is_short(tmp_path: Path) -> None:
-    """The second request is told by what is new in it: what the first one had, the list of artifacts, and the step."""
+    """The second request is recorded by what is new in it: what the first one had, the list of artifacts, and the
+    step."""
     tape = tmp_path / "run.json"
     await ran(record(script(), tape, environ={}), 2026, "u1")
     first, second = Cassette.load(tape).exchanges

@@ -136,7 +136,7 @@ async def test_a_silent_server_waits_for_the_caller_to_hang_up(server, client, l
 
 
 async def test_until_gives_up(server, monkeypatch):
-    """What never comes true is told, with what the server sees."""
+    """What never comes true is reported, with what the server sees."""
     monkeypatch.setattr("tests.kit.llm_server._PATIENCE_S", 0.01)
     with pytest.raises(TimeoutError, match=r"a miracle: not within 0\.01 s \(0 requests, 0 busy, 0 connections\)"):
         await server.until(lambda server: False, "a miracle")

@@ -205,7 +205,7 @@ async def test_a_tool_is_described_with_its_schema(call: CallContext) -> None:
 
 
 async def test_a_missing_and_a_hidden_tool_get_the_same_answer(call: CallContext) -> None:
-    """A miss is told softly, and tells nobody what others may call."""
+    """A miss is reported softly, and does not say what others may call."""
     view = view_of(Tool("hidden", auth_scopes=("admin",)))
     hidden, missing = await got(view, call, "hidden"), await got(view, call, "missing")
     assert hidden["found"] is missing["found"] is False
@@ -295,7 +295,7 @@ async def test_the_size_of_a_piece_is_kept_in_bounds(
 
 
 async def test_the_end_is_empty_and_past_the_end_is_an_error(store: MemoryArtifactStore, call: CallContext) -> None:
-    """Reading on from the very end gives nothing; further is told softly. A negative offset is the beginning."""
+    """Reading on from the very end gives nothing; further is reported softly. A negative offset is the beginning."""
     ref = await store.put_text(SESSION, "abc")
     assert (await fetched(store, call, ref.id, offset=3))["content"] == ""
     assert "3 bytes" in (await fetched(store, call, ref.id, offset=4))["error"]
@@ -334,7 +334,7 @@ async def test_only_the_sessions_and_the_runs_own_artifacts_are_read(
 async def test_an_artifact_whose_bytes_are_gone_is_not_there(
     store: MemoryArtifactStore, call: CallContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that is deleted between the look and the read is told like any other that is not there."""
+    """One that is deleted between the look and the read is reported like any other that is not there."""
     ref = await store.put_text(SESSION, "x")
 
     async def gone(_scope: ArtifactScope, _id: str) -> None:

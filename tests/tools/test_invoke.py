@@ -423,7 +423,7 @@ class TestInvoker:
 
 
 class TestEvents:
-    """What is told of a call."""
+    """What is published of a call."""
 
     async def observed(
         self, descriptor: ToolDescriptor, *, make: Callable[..., Invoker] = Invoker, cancel: bool = False
@@ -544,7 +544,7 @@ class TestEvents:
             assert payload.error_message == text
 
     async def test_a_publication_that_fails_does_not_fail_the_call(self, caplog: pytest.LogCaptureFixture) -> None:
-        """Telling is best effort: the result arrives, and a warning says what was not told."""
+        """Publishing is best effort: the result arrives, and a warning says what was not published."""
 
         def refuse(event: Event) -> None:
             raise OSError("bus is gone")
@@ -558,7 +558,8 @@ class TestEvents:
         ]
 
     async def test_the_bus_gets_the_events_when_the_call_has_no_emitter(self) -> None:
-        """Events reach the Invoker's bus in order; a call's own `emit` takes its place, so nothing is told twice."""
+        """Events reach the Invoker's bus in order; a call's own `emit` takes its place, so nothing is published
+        twice."""
         bus = MemoryEventBus()
         observed: list[Event] = []
         invoker = Invoker(bus=bus)

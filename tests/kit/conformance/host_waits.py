@@ -287,7 +287,7 @@ async def a_deadline_that_passed_long_ago_lets_no_step_begin(bench: HostBench) -
 
 
 async def a_cut_step_stays_cut(bench: HostBench) -> None:
-    """A run carried on is told again that its step was cut, and does not try it once more."""
+    """A resumed run learns again that its step was cut, and does not try it once more."""
 
     async def program(io: Durable, _: RunRequest) -> Finish:
         said = await _tries(io, "linger")

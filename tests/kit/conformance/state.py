@@ -126,7 +126,7 @@ async def runs_and_kinds_are_slots_of_their_own(store: StateStore) -> None:
 
 
 async def owners_never_meet(store: StateStore) -> None:
-    """Another tenant, user or session neither loads, finds nor deletes a record, and is told only 'not found'."""
+    """Another tenant, user or session neither loads, finds nor deletes a record, and gets only 'not found'."""
     record = a_record()
     await store.save(record)
     for other in OTHERS:

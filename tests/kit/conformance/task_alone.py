@@ -24,7 +24,7 @@ __all__ = ["SCENARIOS"]
 
 Scenario: TypeAlias = Callable[[Bench], Awaitable[None]]
 
-TOLD = (EventType.TASK_GROUP_CREATED, EventType.TASK_SPAWNED, EventType.TASK_GROUP_SEALED)
+PUBLISHED = (EventType.TASK_GROUP_CREATED, EventType.TASK_SPAWNED, EventType.TASK_GROUP_SEALED)
 CALLERS = 16
 
 
@@ -38,14 +38,14 @@ async def alone(bench: Bench, group_id: str = "own", *, is_awaited: bool = False
 async def a_task_and_its_group_are_one_change(bench: Bench) -> None:
     """The group is sealed with that task, its parent waits for it, and the events say so in their order."""
     parent = await bench.running()
-    before = len(bench.published(*TOLD))
+    before = len(bench.published(*PUBLISHED))
     handle = await alone(bench, is_awaited=True, parent_task_id=parent)
     group = await bench.registry.group("own", who=ME)
     expect_equal((group.status, group.members), (GroupStatus.SEALED, (handle.id,)), "the group")
     expect_equal((group.owner_task_id, group.retain_turn, group.description), (parent, True, "Bearer ***"), "as asked")
     expect_equal(group.sealed_at, bench.clock.now(), "when it was sealed")
-    events = bench.published(*TOLD)[before:]
-    expect_equal([event.type for event in events], [*TOLD], "what is told")
+    events = bench.published(*PUBLISHED)[before:]
+    expect_equal([event.type for event in events], [*PUBLISHED], "what is published")
     expect_equal(events[0].payload, TaskGroupCreatedPayload("own", parent, True, False, "Bearer ***"), "the group's")
     sealed = TaskGroupSealedPayload("own", (handle.id,), unix_ns(bench.clock.now()))
     expect_equal(events[2].payload, sealed, "the seal's")
@@ -58,14 +58,14 @@ async def a_task_and_its_group_are_one_change(bench: Bench) -> None:
 
 
 async def the_same_request_finds_its_task_and_group(bench: Bench) -> None:
-    """Again, or many at once: one task, one group, each told once; another request under the key is a conflict."""
+    """Again, or many at once: one task, one group, each published once; another request under the key is a conflict."""
     calls = (alone(bench, idempotency_key="k", query="q") for _ in range(CALLERS))
     handles = await asyncio.gather(*calls)
     expect_equal(len({handle.id for handle in handles}), 1, "tasks")
     expect_equal(sorted(handle.reused for handle in handles), [False] + [True] * (CALLERS - 1), "those that found it")
     group = await bench.registry.group("own", who=ME)
     expect_equal((group.status, len(group.members)), (GroupStatus.SEALED, 1), "the group")
-    expect_equal([bench.count(one) for one in TOLD], [1, 1, 1], "events")
+    expect_equal([bench.count(one) for one in PUBLISHED], [1, 1, 1], "events")
     other = alone(bench, idempotency_key="k", query="another")
     await expect_raises(IdempotencyConflictError, other, "another request")
     await bench.complete(handles[0].id)
@@ -84,7 +84,7 @@ async def a_group_that_was_opened_before_is_sealed_with_its_task(bench: Bench) -
         expect_equal(handle, TaskHandle(known or handle.id, has_task), "the task")
         found = await bench.registry.group(group.id, who=ME)
         expect_equal((found.status, found.members), (GroupStatus.SEALED, (handle.id,)), "its group")
-    expect_equal([bench.count(one) for one in TOLD], [2, 2, 2], "events")
+    expect_equal([bench.count(one) for one in PUBLISHED], [2, 2, 2], "events")
     await expect_raises(GroupSealedError, alone(bench, "g1"), "another task of that group")
 
 
@@ -97,7 +97,7 @@ async def what_is_refused_leaves_nothing(bench: Bench) -> None:
     unnamed = bench.registry.spawn_alone(bench.request(), GroupRequest(session=SESSION, id="own"))
     await expect_raises(InvalidRequestError, unnamed, "a group that the request does not name")
     await expect_raises(InvalidRequestError, alone(bench, kind="odd"), "a kind that nobody knows")
-    for one in TOLD:
+    for one in PUBLISHED:
         bench.bus.refuse(one)
         call = alone(bench, is_awaited=True, parent_task_id=parent)
         await expect_raises(PublishRefusedError, call, f"with a bus that refuses {one}")

@@ -1,4 +1,5 @@
-"""What the task suites share: a registry on a bus that can be told to refuse, with everything that was told recorded.
+"""What the task suites share: a registry on a bus that can be made to refuse, with everything that was published
+recorded.
 
 Part of the suite in `tasks`. A `Place` is where the registries of one scenario keep their tasks.
 """
@@ -75,11 +76,11 @@ def _memory_store(clock: FakeClock) -> MemoryStore:
 
 
 class PublishRefusedError(HarborageError):
-    """The bus was told to refuse this event."""
+    """The bus refuses this event in this test."""
 
 
 class FaultyBus(EventBus):
-    """A bus that refuses what it is told to refuse and passes on the rest."""
+    """A bus that refuses the chosen events and passes on the rest."""
 
     def __init__(self, bus: EventBus) -> None:
         self._bus = bus

@@ -53,7 +53,7 @@ RUNNING, COMPLETE, FAILED, CANCELLED = (
 
 
 async def a_new_group_is_open_and_published(bench: Bench) -> None:
-    """A new group is open, empty, described without secrets, and told with the session as envelope."""
+    """A new group is open, empty, described without secrets, and published with the session as envelope."""
     group = await bench.group(owner_task_id="owner", retain_turn=True, fail_fast=True, description="Bearer abc")
     expect_equal((group.status, group.members), (GroupStatus.OPEN, ()), "status and members")
     expect_equal(group.created_at, bench.clock.now(), "created_at")
@@ -391,7 +391,7 @@ async def a_failure_that_was_not_followed_up_still_ends_its_group(bench: Bench) 
 
 
 async def a_cancel_that_breaks_off_is_finished_later(bench: Bench) -> None:
-    """Members are cancelled in one change; where the group's own end cannot be told, it is ended later, and nobody
+    """Members are cancelled in one change; where the group's own end cannot be published, it is ended later, and nobody
     joins it before."""
     group, members = await bench.group_of(2)
     bench.bus.refuse(*ENDED)

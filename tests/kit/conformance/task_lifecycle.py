@@ -48,7 +48,7 @@ FAILURE = TaskFailure("boom", "it broke")
 
 
 async def the_way_through_a_life(bench: Bench) -> None:
-    """Pending, running, paused, resumed, complete: each step is told with what it needs."""
+    """Pending, running, paused, resumed, complete: each step is published with what it needs."""
     task_id = await bench.spawn()
     await bench.registry.mark_running(task_id, who=ME)
     await bench.registry.mark_paused(task_id, who=ME)
@@ -195,7 +195,7 @@ async def a_child_in_another_session_is_not_reached(bench: Bench) -> None:
 
 
 async def priorities_change_and_are_published(bench: Bench) -> None:
-    """A new priority is told with the old one, also for an ended task; the same one changes nothing."""
+    """A new priority is published with the old one, also for an ended task; the same one changes nothing."""
     task_id = await bench.running(priority=1)
     await bench.complete(task_id)
     changed = [await bench.registry.prioritize(task_id, n, who=ME) for n in (1, 9, 9)]
@@ -206,7 +206,7 @@ async def priorities_change_and_are_published(bench: Bench) -> None:
 
 
 async def tool_calls_are_counted_silently(bench: Bench) -> None:
-    """The tool count goes up in any state, survives the task's changes, and is not told."""
+    """The tool count goes up in any state, survives the task's changes, and is not published."""
     task_id = await bench.spawn()
     before = len(bench.events.events)
     counts = [await bench.registry.increment_tool_count(task_id, who=ME)]

@@ -1,6 +1,6 @@
 """What holds when several processes change the same tasks at once; a part of the suite in `tasks`.
 
-Of two changes that exclude each other one is made, and told once; the other is refused as if it had come later.
+Of two changes that exclude each other one is made, and published once; the other is refused as if it had come later.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ GROUP_ENDS = (EventType.TASK_GROUP_RESOLVED, EventType.TASK_GROUP_CANCELLED)
 
 
 async def of_two_steps_one_is_made(bench: StoredBench) -> None:
-    """Two processes start one task: it starts once, and the other is told where it stands."""
+    """Two processes start one task: it starts once, and the other gets its status."""
     first, second = await bench.start(), await bench.start()
     for _ in range(ROUNDS):
         task_id = await first.spawn()
         before = await bench.count_published(EventType.TASK_STARTED)
         done = await _at_once(*(one.registry.mark_running(task_id, who=ME) for one in (first, second)))
         _expect_one(done, InvalidTransitionError, "starts")
-        expect_equal(await bench.count_published(EventType.TASK_STARTED), before + 1, "starts that were told")
+        expect_equal(await bench.count_published(EventType.TASK_STARTED), before + 1, "starts that were published")
 
 
 async def of_two_that_seal_one_does(bench: StoredBench) -> None:
@@ -52,7 +52,7 @@ async def of_two_that_seal_one_does(bench: StoredBench) -> None:
         group, _ = await first.group_of(1)
         done = await _at_once(*(one.registry.seal_group(group.id, who=ME) for one in (first, second)))
         _expect_one(done, GroupInvalidTransitionError, "seals")
-    expect_equal(await bench.count_published(EventType.TASK_GROUP_SEALED), ROUNDS, "seals that were told")
+    expect_equal(await bench.count_published(EventType.TASK_GROUP_SEALED), ROUNDS, "seals that were published")
 
 
 async def of_two_decisions_one_counts(bench: StoredBench) -> None:
@@ -66,7 +66,7 @@ async def of_two_decisions_one_counts(bench: StoredBench) -> None:
         )
         _expect_one(done, GroupInvalidTransitionError, "decisions")
     published = await bench.count_published(EventType.TASK_PATCH_APPLIED, EventType.TASK_PATCH_REJECTED)
-    expect_equal(published, ROUNDS, "decisions that were told")
+    expect_equal(published, ROUNDS, "decisions that were published")
 
 
 async def a_group_ends_in_one_way(bench: StoredBench) -> None:
@@ -84,7 +84,7 @@ async def a_group_ends_in_one_way(bench: StoredBench) -> None:
         )
         await bench.until(lambda watches=watches: all(one.is_closed for one in watches), "the group's end")  # type: ignore[misc]
         expect_equal(len({one.peek().final_status for one in watches}), 1, "ends that are seen")  # type: ignore[union-attr]
-        expect_equal(await bench.count_published(*GROUP_ENDS), number + 1, "ends that were told")
+        expect_equal(await bench.count_published(*GROUP_ENDS), number + 1, "ends that were published")
 
 
 async def a_member_that_joins_a_group_is_in_it(bench: StoredBench) -> None:
@@ -117,7 +117,7 @@ async def a_group_that_ended_early_stays_as_it_ended(bench: StoredBench) -> None
         assert completion is not None
         expect_equal(completion.members, wanted, "the members")
         expect_equal((completion.final_status, completion.reason), (GroupStatus.CANCELLED, "leave"), "the end")
-    expect_equal(await bench.count_published(*GROUP_ENDS), 1, "ends that were told")
+    expect_equal(await bench.count_published(*GROUP_ENDS), 1, "ends that were published")
 
 
 async def no_more_children_than_allowed(bench: StoredBench) -> None:
@@ -148,7 +148,7 @@ async def no_session_fills_the_tree_of_another(bench: StoredBench) -> None:
 
 
 async def one_key_is_one_request(bench: StoredBench) -> None:
-    """Two processes ask for different tasks under one key: one gets it, the other is told of the conflict."""
+    """Two processes ask for different tasks under one key: one gets it, the other gets the conflict."""
     first, second = await bench.start(), await bench.start()
     for number in range(ROUNDS):
         done = await _at_once(
@@ -156,7 +156,7 @@ async def one_key_is_one_request(bench: StoredBench) -> None:
               for one, query in ((first, "this"), (second, "that")))
         )  # fmt: skip
         _expect_one(done, IdempotencyConflictError, "spawns")
-    expect_equal(await bench.count_published(EventType.TASK_SPAWNED), ROUNDS, "spawns that were told")
+    expect_equal(await bench.count_published(EventType.TASK_SPAWNED), ROUNDS, "spawns that were published")
 
 
 async def one_group_for_all_who_create_it(bench: StoredBench) -> None:
@@ -181,7 +181,8 @@ async def a_tree_is_cancelled_once(bench: StoredBench) -> None:
         expect_equal(sorted(map(bool, done[:2])), [False, True], f"who cancelled it: {done}")
         statuses = {await second.status(task_id) for task_id in (root, *children, *leaves)}
         expect_equal(statuses, {TaskStatus.CANCELLED}, "the tree")
-        expect_equal(await bench.count_published(EventType.TASK_CANCELLED), 7 * (number + 1), "ends that were told")
+        published = await bench.count_published(EventType.TASK_CANCELLED)
+        expect_equal(published, 7 * (number + 1), "ends that were published")
 
 
 async def _at_once(*work: Coroutine[Any, Any, object]) -> list[Any]:

@@ -52,7 +52,7 @@ class StoredBench:
         return bench
 
     async def count_published(self, *types: EventType) -> int:
-        """How many events of these types all processes told together."""
+        """How many events of these types all processes published together."""
         if not self._place.is_recorded:
             return sum(bench.count(*types) for bench in self._started)
         await settle()
@@ -118,7 +118,7 @@ async def a_session_lists_its_earlier_tasks(bench: StoredBench) -> None:
 
 
 async def a_task_goes_on_where_it_was(bench: StoredBench) -> None:
-    """Each step in another process; a step that is not possible from there is refused; each is told once."""
+    """Each step in another process; a step that is not possible from there is refused; each is published once."""
     task_id = await (await bench.start()).spawn()
     second = await bench.start()
     await expect_raises(InvalidTransitionError, second.registry.mark_complete(task_id, who=ME), "pending → complete")
@@ -145,7 +145,7 @@ async def a_key_stands_for_its_request_for_ever(bench: StoredBench) -> None:
     expect_equal((handle.id, handle.reused), (task_id, True), "the handle")
     other = second.registry.spawn(second.request(idempotency_key="k", query="other"))
     await expect_raises(IdempotencyConflictError, other, "another request")
-    expect_equal(await bench.count_published(EventType.TASK_SPAWNED), 1, "spawns that were told")
+    expect_equal(await bench.count_published(EventType.TASK_SPAWNED), 1, "spawns that were published")
 
 
 async def one_key_is_one_task_for_all_processes(bench: StoredBench) -> None:
@@ -156,12 +156,12 @@ async def one_key_is_one_task_for_all_processes(bench: StoredBench) -> None:
     )
     expect_equal(len({handle.id for handle in handles}), 1, "tasks")
     expect_equal(sum(not handle.reused for handle in handles), 1, "handles of a new task")
-    expect_equal(await bench.count_published(EventType.TASK_SPAWNED), 1, "spawns that were told")
+    expect_equal(await bench.count_published(EventType.TASK_SPAWNED), 1, "spawns that were published")
     expect_equal(len(await processes[0].registry.list(SESSION)), 1, "listed tasks")
 
 
 async def a_group_goes_through_processes(bench: StoredBench) -> None:
-    """Created, joined, sealed and ended in four of them; its end is told once and can be had for ever."""
+    """Created, joined, sealed and ended in four of them; its end is published once and can be had for ever."""
     first = await bench.start()
     group = await first.group(id="g", description="d")
     a = await first.running(group_id="g")
@@ -176,7 +176,7 @@ async def a_group_goes_through_processes(bench: StoredBench) -> None:
     await second.complete(a, b"1")
     last = await bench.start()
     await last.fail(b, "boom")
-    expect_equal(await bench.count_published(EventType.TASK_GROUP_RESOLVED), 1, "ends that were told")
+    expect_equal(await bench.count_published(EventType.TASK_GROUP_RESOLVED), 1, "ends that were published")
     for process in (first, last, await bench.start()):
         completion = (await process.registry.watch_group(SESSION, group.id)).peek()
         expect(completion is not None, "an ended group has its completion")
@@ -265,7 +265,7 @@ async def of_two_ends_one_counts(bench: StoredBench) -> None:
             second.registry.mark_complete(task_id, b"1", who=ME),
             return_exceptions=True,
         )
-        expect_equal(await bench.count_published(*ENDS), before + 1, "ends that were told")
+        expect_equal(await bench.count_published(*ENDS), before + 1, "ends that were published")
         statuses = {await process.status(task_id) for process in (first, second, await bench.start())}
         expect_equal(len(statuses), 1, "statuses that are seen")
 
@@ -278,7 +278,7 @@ async def a_group_ends_once_whichever_process_ends_its_members(bench: StoredBenc
         await first.registry.seal_group(group.id, who=ME)
         await asyncio.gather(first.complete(a), second.complete(b))
         expect_equal(await second.group_status(group.id), GroupStatus.COMPLETED, "the group")
-    expect_equal(await bench.count_published(EventType.TASK_GROUP_RESOLVED), 10, "ends that were told")
+    expect_equal(await bench.count_published(EventType.TASK_GROUP_RESOLVED), 10, "ends that were published")
 
 
 async def a_group_id_stays_its_sessions(bench: StoredBench) -> None:
@@ -315,7 +315,7 @@ async def an_acknowledgement_is_kept(bench: StoredBench) -> None:
     second = await bench.start()
     expect_equal(await second.registry.acknowledge_background(SESSION, [*ids, "none"]), 2, "acknowledged")
     expect_equal(await first.registry.acknowledge_background(SESSION, ids), 0, "acknowledged again")
-    expect_equal(await bench.count_published(EventType.TASK_BACKGROUND_ACKNOWLEDGED), 2, "told")
+    expect_equal(await bench.count_published(EventType.TASK_BACKGROUND_ACKNOWLEDGED), 2, "published events")
 
 
 async def tool_calls_are_kept(bench: StoredBench) -> None:

@@ -77,7 +77,7 @@ async def a_spawn_is_published_once(bench: Bench) -> None:
 
 
 async def a_run_is_not_needed_but_the_triple_is(bench: Bench) -> None:
-    """A spawn without tenant, user or session is refused before anything else is looked at; nothing is told."""
+    """A spawn without tenant, user or session is refused before anything else is looked at; nothing is published."""
     for who in INCOMPLETE:
         request = SpawnRequest(identity=who, kind="nonsense")
         await expect_raises(IdentityRequiredError, bench.registry.spawn(request), f"spawn for {who}")

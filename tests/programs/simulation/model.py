@@ -1,7 +1,7 @@
 """A simulated model: it follows the plan that the run's goal names, and insists on the rules of real providers.
 
-It knows a run only from the request, like any model: what has been called is told by the messages, or by the summary
-that took their place.
+It knows a run only from the request, like any model: what has been called is reported by the messages, or by the
+summary that took their place.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def play(
 
 
 class Played(msgspec.Struct, frozen=True):
-    """What is told of one story among many: its digest, what it failed with, and what came up in it."""
+    """What is reported of one story among many: its digest, what it failed with, and what came up in it."""
 
     seed: int
     digest: str

@@ -125,7 +125,7 @@ async def bench(clock: FakeClock) -> AsyncIterator[Bench]:
 
 
 async def test_what_a_run_publishes_goes_with_its_entries(bench: Bench) -> None:
-    """One commit keeps both; readers are told after it, and hear a piece of a streamed answer at once."""
+    """One commit keeps both; readers get the events after it, and a piece of a streamed answer at once."""
     bench.tell("a")
     bench.tell("b")
     bench.note()

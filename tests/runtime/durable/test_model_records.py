@@ -82,7 +82,8 @@ def test_a_change_in_the_middle_is_shown_alone() -> None:
 
 
 def test_two_conversations_do_not_disturb_each_other() -> None:
-    """A summary that is asked for in between is told for itself; the planner's next request follows the planner's."""
+    """A summary that is asked for in between is recorded for itself; the planner's next request follows the
+    planner's."""
     steps = [
         prompt("system", "a"),
         prompt("summarise", "x", "y"),
@@ -132,7 +133,7 @@ def test_a_record_that_cannot_be_read_is_not_followed() -> None:
 
 
 def test_what_could_not_be_recorded_is_not_followed() -> None:
-    """A request that the record does not hold is none that others can be told by."""
+    """A request that the record does not hold is none that others can build on."""
     transcript = ExchangeRecorder()
     transcript.encode_request(prompt("a", "b"))
     transcript.forget_last()

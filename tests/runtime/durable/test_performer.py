@@ -138,7 +138,7 @@ async def test_what_python_does_not_count_as_an_error_fails_the_step(opened: Ope
 
 
 async def test_a_step_begun_where_the_run_was_carried_before_was_cut_short_there(opened: Open) -> None:
-    """That is told before it begins again, since a sibling may cut it short before it comes to anything here."""
+    """That is reported before it begins again, since a sibling may cut it short before it comes to anything here."""
     reported: list[str] = []
 
     async def act(call: StepCall) -> str:

@@ -280,7 +280,7 @@ async def test_no_run_starts_in_a_session_that_another_process_has_just_closed(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A process that has seen the session a moment ago asks for it no more: the store refuses the start itself, and its
-    caller alone is told."""
+    caller alone gets the refusal."""
     async with (
         house.runtime(ScriptedPlanner([DONE]), agent="a") as first,
         house.runtime(ScriptedPlanner([DONE]), agent="b") as second,

@@ -58,7 +58,7 @@ async def test_spawns_under_one_key_are_one_task() -> None:
 @each_row("has_task", [True, False])
 async def test_a_spawn_repeated_after_a_crash_seals_the_group_that_was_left_open(has_task: bool) -> None:
     """An earlier version opened a group, spawned into it and sealed it, and its process died between two of these: the
-    group still ends with its only member, and is told of once."""
+    group still ends with its only member, and is published once."""
     bus, who = MemoryEventBus(), Quadruple("t", "u", "s", "r")
     registry = InProcessTaskRegistry(bus=bus)
     told = bus.subscribe(Filter(tenant="t", user="u", session="s"))

@@ -425,7 +425,7 @@ async def test_numbers_that_are_not_positive_mean_the_defaults(catalog: ToolCata
 
 
 async def test_calls_are_published_under_the_runs_identity(catalog: ToolCatalog) -> None:
-    """On the bus it was given; without one nothing is told."""
+    """On the bus it was given; without one nothing is published."""
     bus = MemoryEventBus()
     recorder = EventRecorder(bus)
     await CatalogToolExecutor(catalog, bus=bus, clock=FakeClock()).execute_decision(rc(), echoes("x"))

@@ -253,7 +253,7 @@ async def test_closing_while_a_call_waits_leaves_the_question_open(runtimes: Run
 
 
 async def test_no_approval_is_requested_for_a_call_that_cannot_be_made(runtimes: Runtimes) -> None:
-    """A gated call whose arguments do not fit the tool goes back to the planner, which is told what is wrong."""
+    """A gated call whose arguments do not fit the tool goes back to the planner, which sees what is wrong."""
     wrong = CallTool("write", b'{"words":"a"}')
     bench = await runtimes([wrong, everything], tools=[read, write], approvals={"write": AlwaysDeny()})
     run = await bench.start()

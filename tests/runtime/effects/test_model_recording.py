@@ -93,7 +93,7 @@ async def test_a_call_that_was_cut_short_has_no_answer_to_record() -> None:
 
 
 async def test_what_cannot_be_recorded_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    """The run goes on, the log says so, and what comes next is told whole."""
+    """The run goes on, the log says so, and what comes next is recorded whole."""
     model_recorder, transcript = ModelRecorder(), ExchangeRecorder()
     client = model_recorder.wrap(ScriptedLLM(["a", "b"]))
     step = model_recorder.begin(ONE)

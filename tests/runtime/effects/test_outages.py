@@ -177,7 +177,7 @@ async def test_a_run_waits_for_its_provider_and_goes_on(place: str) -> None:
 
 
 async def test_resume_tries_now_and_is_an_applied_control(place: str) -> None:
-    """Nothing is asked before its time but on RESUME, which is told as applied; a message has it tried, too."""
+    """Nothing is asked before its time but on RESUME, which is published as applied; a message has it tried, too."""
     clock, planner = FakeClock(), Flaky()
     async with opened(place, planner, clock) as rt:
         run = await rt.start("go", who=WHO)

@@ -1,4 +1,4 @@
-"""The program of agents on a host: what blocks it, what it makes of a record that does not fit, and who is told."""
+"""The program of agents on a host: what blocks it, what it makes of a record that does not fit, and who is notified."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_a_step_with_a_call(writing: Any) -> None:
 
 @each_row("status", [one for one in OutcomeStatus if one is not OutcomeStatus.DONE])
 def test_a_call_that_brought_nothing(writing: Any, status: OutcomeStatus) -> None:
-    """Each way in which a call can end otherwise is told with its reason."""
+    """Each way in which a call can end otherwise is shown with its reason."""
     record = writing().done("2", "plan", planned(ADD)).begun("3", "tool.add", ADD)
     record.done("3", "tool.add", ToolOutcome(status, {"error": "no"}))
     (call,) = build_history(record.record).steps[0].calls

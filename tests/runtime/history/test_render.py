@@ -31,7 +31,7 @@ DONE = Finish(FinishReason.GOAL, "ok")
 
 
 def lines(writing: Any, **options: Any) -> list[str]:
-    """What is told of a record, without its head and its sums."""
+    """What is shown of a record, without its head and its sums."""
     return render_history(build_history(writing.record), **options)[2:-1]
 
 

@@ -238,7 +238,7 @@ def test_background_results_are_kept_by_group() -> None:
 
 @each_row("before, after", [("no", "no"), ("asked", "told"), ("told", "told"), ("hard", "hard")])
 def test_a_soft_cancel_gets_one_call(before: str, after: str) -> None:
-    """Once the planner has answered it has been told."""
+    """Once the planner has answered it has seen the cancel."""
     assert apply_plan(state(cancelling=Cancelling(before)), Planned(decision=CALL)).cancelling == after
 
 

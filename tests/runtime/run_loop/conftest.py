@@ -83,7 +83,7 @@ class LoopBench:
 
     @property
     def controls(self) -> list[tuple[str, ...]]:
-        """What was told of controls: type, outcome, and the code of a failure."""
+        """What was published of controls: type, outcome, and the code of a failure."""
         published = self.recorder.payloads(ControlLifecyclePayload)
         return [(one.type, one.outcome, one.err) if one.err else (one.type, one.outcome) for one in published]
 

@@ -1,4 +1,5 @@
-"""The nine controls through `RunLoop`: what each does, what it does when it cannot, and what is told and kept of it."""
+"""The nine controls through `RunLoop`: what each does, what it does when it cannot, and what is published and kept of
+it."""
 
 from __future__ import annotations
 
@@ -605,7 +606,7 @@ class BrokenBus(MemoryEventBus):
 
 
 async def test_a_bus_that_refuses_does_not_stop_a_run(benches: Benches, caplog: pytest.LogCaptureFixture) -> None:
-    """Telling is best effort: it is logged, and controls are applied and kept."""
+    """Publishing is best effort: it is logged, and controls are applied and kept."""
     bench = benches(bus=BrokenBus())
     task = bench.begin(ScriptedPlanner([ASK, GOAL]))
     await bench.paused()

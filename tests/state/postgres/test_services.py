@@ -1,4 +1,4 @@
-"""What waits and what is told, over Postgres: events and pauses of several processes."""
+"""What waits and what is reported, over Postgres: events and pauses of several processes."""
 
 from __future__ import annotations
 

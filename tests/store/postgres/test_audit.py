@@ -15,7 +15,8 @@ from tests.kit.audited import DAMAGE, fill, found
 async def test_what_is_damaged_is_found_and_nothing_else(
     new_place: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    """Each fact that no longer agrees is told with its row; a store that is whole has none, and is left as it was."""
+    """Each fact that no longer agrees is reported with its row; a store that is whole has none, and is left as it
+    was."""
     monkeypatch.setattr("harborage.store.sql.audit.SIZES", dict.fromkeys(Part, size))
     async with new_place() as place:
         store = await place.open()

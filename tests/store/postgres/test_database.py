@@ -74,7 +74,7 @@ async def test_a_database_that_may_only_be_read_is_read(place: Any) -> None:
 
 
 async def test_a_full_disk_refuses_and_is_tried_again(place: Any) -> None:
-    """What the database says of itself is told to every commit of a batch; once it has room again it serves."""
+    """What the database says of itself fails every commit of a batch; once it has room again it serves."""
     store = await place.open()
     await start(store, "r")
     await place.admin.execute(
@@ -117,7 +117,7 @@ async def test_a_pause_that_a_newer_version_wrote_hides_no_other(place: Any) -> 
 
 
 async def test_a_status_of_a_newer_version_is_not_taken_for_another(place: Any) -> None:
-    """Whoever reads such a run or group is told that its row cannot be read, and which database has it."""
+    """A caller that reads such a run or group gets an error that names the row and the database."""
     store = await place.open()
     await start(store, "r")
     await store.commit(Commit(groups=(NewGroup(group_id="g", who=ME),)))

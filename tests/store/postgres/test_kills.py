@@ -15,7 +15,8 @@ IS_OVER = "select not exists (select from pg_stat_activity where application_nam
 
 
 async def test_what_a_killed_process_leaves_agrees(place: Any) -> None:
-    """Two processes share a database and are killed again and again; what they were told is kept, and others go on."""
+    """Two processes share a database and are killed again and again; what was acknowledged is kept, and others go
+    on."""
     acknowledged, dice = Acknowledged(), random.Random(1)
     store = await place.open()
     for number in range(ROUNDS):
@@ -33,7 +34,7 @@ async def test_what_a_killed_process_leaves_agrees(place: Any) -> None:
 
 
 async def test_what_a_killed_server_leaves_agrees(place: Any) -> None:
-    """A server that crashes under its workers keeps what they were told; they wait for it, and go on."""
+    """A server that crashes under its workers keeps what it acknowledged; they wait for it, and go on."""
     acknowledged = Acknowledged()
     await (await place.open()).aclose()
     async with busy(place.url, "one", 1) as one, busy(place.url, "two", 2) as two:

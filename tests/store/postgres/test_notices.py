@@ -70,7 +70,8 @@ async def test_changes_of_others_are_noticed_at_once(place: Any) -> None:
 
 
 async def test_each_kind_of_change_reaches_other_processes(place: Any) -> None:
-    """New runs, controls, wakes, runs given back, parked or ended under their lease, and unblocked ones are told."""
+    """New runs, controls, wakes, runs given back, parked or ended under their lease, and unblocked ones are
+    notified."""
     mine, theirs = await place.open(), await place.open()
     ear = await listening(mine)
     await start(theirs, "r")
@@ -112,7 +113,7 @@ async def test_steps_send_no_notice(place: Any) -> None:
 
 
 async def test_own_changes_call_a_listener_once(place: Any) -> None:
-    """What a store does itself is told when it returns, and not once more when the notice comes back."""
+    """A store notifies of its own changes when it returns, and not once more when the notice comes back."""
     mine, theirs = await place.open(), await place.open()
     ear = await listening(mine)
     await start(mine, "r")

@@ -41,8 +41,8 @@ PARTIAL = {
     "failed",
     "open",
 }
-# Every plan, also of what functions do, is told to whoever asked.
-TELLING = {
+# The plan of every statement, also of those in functions, is sent to the client.
+PLAN_LOGGING = {
     "session_preload_libraries": "auto_explain",
     "auto_explain.log_min_duration": "0",
     "auto_explain.log_nested_statements": "on",
@@ -140,7 +140,7 @@ async def asked(place: Any, plans: list[Plan]) -> list[Plan]:
     await place.admin.execute(FILL)
     for table in await place.admin.fetch("select tablename from pg_tables where schemaname = $1", place.schema):
         await place.admin.execute(f"analyze {table['tablename']}")
-    url = place.server.url_with(search_path=place.schema, application_name=place.schema, **TELLING)
+    url = place.server.url_with(search_path=place.schema, application_name=place.schema, **PLAN_LOGGING)
     plans.clear()
     await ask_everything(place.keep(await PostgresStore.open(url)))
     return plans

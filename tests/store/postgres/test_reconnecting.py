@@ -68,7 +68,7 @@ async def test_an_end_whose_answer_is_lost_is_made_once(frail: PostgresStore, pr
 
 @pytest.mark.parametrize("answers", range(ANSWERS))
 async def test_a_start_whose_answer_is_lost_is_made_once(frail: PostgresStore, proxy: Any, answers: int) -> None:
-    """A start that was kept is not told as a run that was there already."""
+    """A start that was kept is not reported as a run that was there already."""
     proxy.cut_after(answers)
     await start(frail, "r", key="k")
     assert len((await frail.runs(RunQuery())).rows) == 1

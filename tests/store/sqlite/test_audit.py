@@ -44,7 +44,7 @@ async def checked(path: Path) -> dict[str, set[str]]:
 
 @pytest.mark.usefixtures("sizes")
 async def test_what_is_damaged_is_found_and_nothing_else(kept: Path, tmp_path: Path) -> None:
-    """Each fact that no longer agrees is told with its row; a store that is whole has none."""
+    """Each fact that no longer agrees is reported with its row; a store that is whole has none."""
     assert await checked(kept) == {}
     for number, (sql, (kind, subjects)) in enumerate(DAMAGE.items()):
         path = tmp_path / f"{number}.db"
@@ -79,7 +79,7 @@ async def test_workers_go_on_beside_a_check(kept: Path, monkeypatch: pytest.Monk
 
 
 async def test_the_progress_of_each_part_is_reported(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts are told in their order, each up to the whole of it."""
+    """Parts are reported in their order, each up to the whole of it."""
     monkeypatch.setattr("harborage.store.sql.audit.SIZES", dict.fromkeys(Part, 2))
     heard: list[tuple[str, float]] = []
     store = await SQLiteStore.open(kept)

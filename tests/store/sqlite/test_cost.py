@@ -1,4 +1,5 @@
-"""What a call costs does not grow with what is kept: told by SQLite's own counters and plans, never by a stopwatch."""
+"""What a call costs does not grow with what is kept: read from SQLite's own counters and plans, never from a
+stopwatch."""
 
 from __future__ import annotations
 

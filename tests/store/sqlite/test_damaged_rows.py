@@ -124,7 +124,7 @@ async def test_a_list_of_sessions_shows_a_damaged_row_and_all_others(open_databa
 
 
 async def test_a_status_of_a_newer_version_is_not_taken_for_another(open_database: OpenDatabase) -> None:
-    """Whoever would send to such a run, or move it, is told that its row cannot be read, and nothing is written."""
+    """A caller that sends to such a run, or moves it, gets an error that names the row, and nothing is written."""
     database = await open_database()
     store = SQLiteStore(database)
     await start(store, "a")
@@ -138,7 +138,7 @@ async def test_a_status_of_a_newer_version_is_not_taken_for_another(open_databas
 
 
 async def test_a_group_of_a_newer_version_is_not_taken_for_another(open_database: OpenDatabase) -> None:
-    """Whoever reads it is told that its row cannot be read."""
+    """A caller that reads it gets an error that names the row."""
     database = await open_database()
     store = SQLiteStore(database)
     await store.commit(Commit(groups=(NewGroup(group_id="g", who=ME),)))

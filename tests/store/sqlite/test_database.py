@@ -137,7 +137,8 @@ async def test_a_write_that_is_cancelled_while_it_waits_is_left_out(database: Da
 
 
 async def test_a_write_that_is_cancelled_in_its_turn_is_done_whole(database: Database) -> None:
-    """A caller that gives up while its write is under way is told so, the write is kept, and the next one follows."""
+    """A caller that gives up while its write is under way gets its cancellation, the write is kept, and the next one
+    follows."""
     begun, may_go = threading.Event(), threading.Event()
 
     def two(transaction: Transaction) -> None:
@@ -245,7 +246,7 @@ async def test_a_database_that_cannot_be_opened_leaves_no_thread(tmp_path: Path)
 
 
 async def test_a_listener_is_called_after_a_notified_change(database: Database, open_database: OpenDatabase) -> None:
-    """Changes that are told are heard at once in the same process, and by others when they look; others are not."""
+    """Listeners of the same process are called at once after a notified change, and those of others when they look."""
     other = await open_database()
     heard = {"mine": 0, "theirs": 0}
 

@@ -13,7 +13,7 @@ ROUNDS = 4
 
 
 async def test_what_a_killed_process_leaves_agrees(tmp_path: Path) -> None:
-    """Two processes share a file and are killed again and again; what they were told is kept, and others go on."""
+    """Two processes share a file and are killed again and again; what was acknowledged is kept, and others go on."""
     path, acknowledged, dice = tmp_path / "runs.db", Acknowledged(), random.Random(1)
     store = await SQLiteStore.open(path)
     for number in range(ROUNDS):

@@ -183,7 +183,7 @@ async def test_the_death_of_a_process_is_noticed(
     assert await say(holder) == "holds r"
     heard = asyncio.Event()
     async with living(store, "heir"):
-        for _ in range(2):  # what the start of the run told of comes in the next turns of the loop
+        for _ in range(2):  # the notice of the start comes in the next turns of the loop
             await store.look("heir")
         store.on_change(heard.set)
         await kill(holder)

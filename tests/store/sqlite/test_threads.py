@@ -40,7 +40,7 @@ async def test_calls_are_carried_out_in_order() -> None:
 
 
 async def test_a_connection_that_breaks_leaves_no_caller_waiting() -> None:
-    """Whoever was in the batch is told, and the lane goes on."""
+    """The callers of the batch get the error, and the lane goes on."""
     lane = Lane("lane", Station)
     await lane.open()
     with pytest.raises(RuntimeError, match="out of order"):

@@ -55,7 +55,7 @@ def owner() -> Quadruple:
 
 @pytest.fixture
 def clock() -> FakeClock:
-    """A clock that moves only when told."""
+    """A clock that moves only on request."""
     return FakeClock()
 
 
@@ -67,7 +67,7 @@ def bus() -> MemoryEventBus:
 
 @pytest.fixture
 def recorder(bus: MemoryEventBus) -> EventRecorder:
-    """What the bus told."""
+    """The events of the bus."""
     return EventRecorder(bus)
 
 

@@ -40,7 +40,7 @@ def with_handle() -> Trajectory:
 async def test_a_pause_past_its_deadline_takes_its_default(
     coordinator: Coordinator, asking: Asking, clock: FakeClock, recorder: EventRecorder, default: PauseDecision
 ) -> None:
-    """The decision is recorded and told like any other, and needs no identity."""
+    """The decision is recorded and published like any other, and needs no identity."""
     pause = await coordinator.request(asking(deadline=clock.now() + IN_AN_HOUR, default=default))
     clock.advance(3600)
     settled = await coordinator.expire(pause.token)

@@ -31,7 +31,7 @@ IN_AN_HOUR = timedelta(hours=1)
 async def test_a_request_that_cannot_be_kept_is_no_pause(
     durable: Starting, asking: Asking, store: Any, owner: Quadruple, recorder: EventRecorder, key: str
 ) -> None:
-    """Nothing of it can be found, and nobody was told; asked again it opens."""
+    """Nothing of it can be found, and no event was published; asked again it opens."""
     coordinator = durable()
     store.is_refusing = True
     with pytest.raises(DatabaseError):

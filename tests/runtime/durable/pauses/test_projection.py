@@ -34,7 +34,7 @@ def a_pause(payload: dict[str, Any] | None) -> Pause:
 
 
 async def test_a_small_payload_stays_inline(bus: MemoryEventBus, recorder: EventRecorder) -> None:
-    """One byte below the threshold nothing is stored and nothing is told."""
+    """One byte below the threshold nothing is stored and nothing is published."""
     artifacts = MemoryArtifactStore()
     shown = await project_payload(a_pause(PAYLOAD), artifacts, SIZE + 1, bus=bus)
     assert (shown.payload, shown.payload_ref) == (PAYLOAD, None)
