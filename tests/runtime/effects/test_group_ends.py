@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harborage.events import EventType
+from harborage.events import EventType, InvalidEventError
 from harborage.identity import Identity
 from harborage.planner import CallTool, Decision, Finish, FinishReason, RunContext, SpawnSpec, SpawnTask
 from harborage.runtime.host import Runtime
@@ -137,3 +137,26 @@ async def test_a_group_that_is_cancelled_ends_with_its_last_member() -> None:
         assert completion is not None
         assert (completion.final_status, completion.reason) == ("cancelled", "enough")
         assert [member.status for member in completion.members] == ["cancelled"]
+
+
+async def test_a_run_ends_although_the_end_of_its_group_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group is ended after it, by whoever looks at it next."""
+    async with hosting(child("waits")) as (runtime, store):
+        (group,) = (await store.groups(GroupQuery())).rows
+        _, (member,) = await store.group(group.group_id, who=ME)
+        bus: Any = runtime.bus
+        prepare = bus.prepare
+
+        def refuse(event: Any) -> Any:
+            if event.type is EventType.TASK_GROUP_RESOLVED:
+                raise InvalidEventError
+            return prepare(event)
+
+        monkeypatch.setattr(bus, "prepare", refuse)
+        await runtime.tasks.cancel(member.run_id, who=ME)
+        await settle(500)
+        assert ((await runtime.tasks.get(member.run_id, who=ME)).status, store.ends()) == ("cancelled", [])
+        monkeypatch.undo()
+        watch = await runtime.tasks.watch_group(ME, group.group_id)
+        assert watch.peek() is not None
+        assert store.ends() == [(False, GroupStatus.COMPLETED)]
