@@ -87,7 +87,7 @@ def typed(project: Path, capsys: pytest.CaptureFixture[str]) -> Typed:
 
 
 def waiting_run(project: Path, goal: str, questions: int = 1) -> str:
-    """A run that waits with so many questions, and that nobody carries."""
+    """A run that waits with so many questions, and that no worker executes."""
 
     async def make() -> str:
         async with await open_storage(URL) as storage:
@@ -125,7 +125,7 @@ def carried_on(project: Path, run_id: str) -> tuple[Status, object]:
 
 
 def test_an_approval_waits_for_the_worker_that_resumes_the_run(project: Path, typed: Typed) -> None:
-    """It is written while nothing is up, and makes the call when the run is carried on."""
+    """It is written while nothing is up, and makes the call when the run is resumed."""
     run_id = waiting_run(project, "publish")
     code, out, err = typed("approve", token_of(run_id), "--reason", "fine")
     assert (code, err) == (0, "")

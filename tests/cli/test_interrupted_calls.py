@@ -165,7 +165,7 @@ def outcome(run_id: str) -> Any:
 def test_it_is_said_from_another_terminal(
     project: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], output: str, got: object, calls: int
 ) -> None:
-    """Nothing needs to be up; whoever carries the run on acts on it."""
+    """Nothing needs to be up; the worker that resumes the run acts on it."""
     run_id = interrupted_run()
     token = token_of(run_id)
     assert main([token if word == "RUN" else word for word in words]) == 0

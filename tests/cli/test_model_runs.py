@@ -198,7 +198,7 @@ def test_a_refusal_of_a_provider_is_shown_once(piped: Start, provider: Provider,
 
 
 def test_a_provider_that_is_not_there_is_named_with_its_setting(piped: Start) -> None:
-    """Where nobody listens the variable that names the address is in the text."""
+    """Where no server listens the variable that names the address is in the text."""
     run = piped(*GPT, target="Well?", OPENAI_API_KEY="k", OPENAI_BASE_URL="http://127.0.0.1:9/v1")
     assert run.end() == 3  # it is kept, and goes on when the provider is there
     assert "no connection to http://127.0.0.1:9/v1" in run.err

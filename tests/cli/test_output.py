@@ -1,4 +1,4 @@
-"""Writing to what nobody reads."""
+"""Writing to a pipe without a reader."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read(reader: int, size: int) -> bytes:
 
 
 def test_nothing_waits_for_a_reader(pipe: tuple[int, TextIO]) -> None:
-    """More is taken than the pipe holds; whoever reads at last gets all of it in order."""
+    """More is taken than the pipe holds; a late reader gets all of it in order."""
     reader, stream = pipe
     outlet = BackgroundStream(stream)
     lines = [f"{number} é\n" for number in range(50_000)]

@@ -1,4 +1,4 @@
-"""`harborage resume`: a run carried on after its process was killed, left, or while another process carries it."""
+"""`harborage resume`: a resumed run after its process was killed, left, or while another process carries it."""
 
 from __future__ import annotations
 

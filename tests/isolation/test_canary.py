@@ -108,7 +108,7 @@ def as_admin(owner: type, method: str) -> Break:
 
 
 def anybody(patch: pytest.MonkeyPatch) -> None:
-    """Whoever asks may settle and see a pause."""
+    """Every caller may settle and see a pause."""
     patch.setattr(coordinator, "may_act", lambda *_: True)
 
 
@@ -176,7 +176,7 @@ def kept_records(patch: pytest.MonkeyPatch) -> None:
 
 
 def records_by_event(patch: pytest.MonkeyPatch) -> None:
-    """A record store in memory knows event ids whoever asks."""
+    """A record store in memory knows event ids, whichever caller asks."""
 
     async def load(self: Any, event_id: str, *, who: Any = None) -> Any:
         return next((self._records[slot] for (_, of), slot in self._slots.items() if of == event_id), None)

@@ -128,7 +128,8 @@ async def life(world: World, storage: Storage, run_id: str, turns: int | None) -
 
 
 def check(world: World, payload: Any, deaths: int) -> None:
-    """Every answer is the one it always is, or says that nobody knows; what was done is what the answers say."""
+    """Every answer is the one it always is, or says that the outcome is unknown; what was done is what the answers
+    say."""
     flat = [payload[0], payload[1], *payload[2], payload[3], payload[4]]
     wanted = ["read a", "wrote b", "keyed c", "wrote d", "read e", "keyed f", "wrote g"]
     for got, plain in zip(flat, wanted, strict=True):

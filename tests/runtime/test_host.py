@@ -455,7 +455,7 @@ async def test_a_run_is_given_its_input_artifacts(runtimes: Runtimes) -> None:
 
 
 async def test_a_heavy_answer_is_kept_as_an_artifact_and_its_task_has_the_reference(runtimes: Runtimes) -> None:
-    """Who asked for the run gets it whole; whoever reads the task's result, its summary."""
+    """Who asked for the run gets it whole; a caller that reads the task's result gets its summary."""
     for payload in ({"x": "y" * 200_000}, "z" * 200_000):
         bench = await runtimes([Finish(FinishReason.GOAL, payload)])
         run = await bench.start()

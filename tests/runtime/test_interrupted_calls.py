@@ -208,7 +208,7 @@ async def test_a_call_may_be_made_again_because_its_tool_says_so(process: Proces
 
 
 async def test_an_unknown_outcome_is_reported(process: Process) -> None:
-    """The planner reads that nobody knows, and the call is not made again."""
+    """The planner reads that the outcome is unknown, and the call is not made again."""
     bank = Bank()
     run_id = await process.die_in(bank, bank.tool())
     async with process.runtime(bank.tool()) as rt:
@@ -245,7 +245,7 @@ async def test_a_probe_finds_out(process: Process, acts_first: bool) -> None:
 
 
 async def test_a_probe_that_cannot_tell_or_fails_leaves_the_outcome_unknown(process: Process) -> None:
-    """Then nobody knows, which is what the planner reads, with the reason."""
+    """Then the outcome is unknown, which is what the planner reads, with the reason."""
 
     async def shrug() -> Probed:
         """Cannot tell."""

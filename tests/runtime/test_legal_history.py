@@ -273,7 +273,7 @@ class Story:
         self.owed = [said for said in self.owed if said in still]
 
     def restart(self) -> None:
-        """The run is carried on elsewhere: nothing that was worked out before is there."""
+        """The run is resumed elsewhere: nothing that was worked out before is there."""
         with suppress(codec.UnserializableError):  # a live object is in it; such a run is not carried on
             self.run.trajectory = Trajectory.deserialize(self.run.trajectory.serialize())
 

@@ -232,7 +232,7 @@ async def test_a_cancelled_run_ends_as_cancelled_even_when_nothing_is_left() -> 
 
 
 class Unpriced(Paid):
-    """The same, of which nobody knows the price."""
+    """The same, without a known price."""
 
     def price_of(self, model: str, usage: Usage) -> Cost | None:
         return None

@@ -163,7 +163,8 @@ async def test_the_prompts_of_a_model_are_read_back_whichever_worker_had_the_run
 
 
 async def test_the_last_entry_names_a_heavy_answer(tmp_path: Path) -> None:
-    """No entry holds it whole; whoever reads the run's result or history gets all of it, in another process, too."""
+    """No entry holds it whole; a caller that reads the run's result or history gets all of it, in another process,
+    too."""
     answer, file = {"answer": "x" * 200_000}, tmp_path / "runs.db"
     async with Runtime(planner=ScriptedPlanner([Finish(FinishReason.GOAL, answer)]), storage=f"sqlite:{file}") as rt:
         run = await rt.start("go", who=WHO)

@@ -1,4 +1,4 @@
-"""A step that came to nothing says why, whatever kind of decision it was and whoever carried it out."""
+"""A step that came to nothing says why, whatever kind of decision it was and whichever code carried it out."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def over(storage: Storage, planner: ScriptedPlanner, *tools: Callable, **more) -
 
 
 async def waiting(run: Run) -> Pause:
-    """What the run waits for, once it waits and nobody carries it any more."""
+    """What the run waits for, once it waits and no worker executes it any more."""
     async with asyncio.timeout(20):
         while not (pauses := await run.waiting()):  # noqa: ASYNC110 - a pause that is kept tells nobody here
             await asyncio.sleep(0)

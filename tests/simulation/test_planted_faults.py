@@ -191,7 +191,7 @@ def test_controls_that_never_arrive() -> None:
 
 
 def test_a_host_that_keeps_runs_to_itself() -> None:
-    """A run that waits is never carried on."""
+    """A run that waits is never resumed."""
 
     class Hoarder(Around):
         async def commit(self, commit: Commit) -> Committed:

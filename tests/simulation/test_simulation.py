@@ -154,7 +154,7 @@ def test_a_process_that_fails_ends_the_story() -> None:
 
 
 def test_work_for_a_process_dies_with_it() -> None:
-    """Whoever asked for it is told."""
+    """The caller gets the error."""
 
     async def story(simulation: Simulation) -> None:
         process = simulation.boot("p", for_ever)

@@ -51,7 +51,7 @@ def names(rows: Any) -> list[str]:
 
 
 async def test_those_who_ask_in_one_turn_share_a_read() -> None:
-    """Each gets its own, whoever asks for the same; another session is read by itself."""
+    """Each gets its own, whichever caller asks for the same; another session is read by itself."""
     store = await family()
     children = Children(store)
     asking = [children.of(who, parent) for who, parent in ((ME, "p"), (ME, "q"), (ME, "p"), (ME, "none"), (OTHER, "p"))]

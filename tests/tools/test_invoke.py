@@ -303,7 +303,7 @@ class TestCancellation:
     """A cancellation always arrives."""
 
     async def test_a_cancellation_during_the_wait_ends_the_call_at_once(self) -> None:
-        """Nobody waits for a backoff that nobody wants."""
+        """No caller waits for a backoff that it does not want."""
         clock, attempts = FakeClock(), Attempts(*[RuntimeError()] * 9)
         call = asyncio.ensure_future(run_with_policy(None, attempts, clock=clock))
         await clock.run_for(0.1)

@@ -63,7 +63,7 @@ def test_a_tool_that_says_nothing_is_stateful_and_always_loaded() -> None:
 def test_a_tool_is_granted_when_every_scope_is(
     needed: tuple[str, ...], granted: frozenset[str], is_visible: bool
 ) -> None:
-    """A tool is visible to whoever holds all of its scopes; one without scopes is everybody's."""
+    """A tool is visible to callers that hold all of its scopes; one without scopes to every caller."""
     assert Tool("x", auth_scopes=needed).is_granted(granted) is is_visible
 
 

@@ -160,7 +160,7 @@ def test_the_wait_is_never_negative_and_never_above_the_cap(
     ],
 )
 def test_a_failure_is_classed_by_its_word_then_its_type_then_its_text(error: BaseException, expected: str) -> None:
-    """An error's own word and its type come before what its text mentions; what nobody knows is transient."""
+    """An error's own word and its type come before what its text mentions; what is unknown is transient."""
     assert classify(error) == expected
 
 

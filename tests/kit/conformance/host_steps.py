@@ -93,7 +93,7 @@ def check_errand(world: World, run_id: str, said: Any, when: str) -> None:
 
 
 async def a_step_runs_once_and_is_recorded(bench: HostBench) -> None:
-    """A step's result comes back to the program and stands in the history; a run carried on does not ask again."""
+    """A step's result comes back to the program and stands in the history; a resumed run does not ask again."""
 
     async def program(io: Durable, _: RunRequest) -> Finish:
         seen = await io.step("keyed", {"at": [1, None, "ü"]})
@@ -112,7 +112,7 @@ async def a_step_runs_once_and_is_recorded(bench: HostBench) -> None:
 
 
 async def a_failed_step_stays_failed(bench: HostBench) -> None:
-    """What an effect raises reaches the program; a run carried on gets a failure again without asking the effect."""
+    """What an effect raises reaches the program; a resumed run gets a failure again without asking the effect."""
 
     async def program(io: Durable, _: RunRequest) -> Finish:
         said = "it went well"
@@ -250,7 +250,7 @@ async def _looks(io: Durable, *, payload: int) -> Any:
 
 
 async def the_winners_of_a_race_stay_the_winners(bench: HostBench) -> None:
-    """Joins by first success, number and key: a run carried on gets the same outcomes, and no loser runs again."""
+    """Joins by first success, number and key: a resumed run gets the same outcomes, and no loser runs again."""
     joins = {
         "first": (JoinSpec(JoinKind.FIRST_SUCCESS), [20], ["cancelled", ["look", 20], "cancelled"]),
         "two": (JoinSpec(JoinKind.N, n=2), [30, 10], [["look", 10], "cancelled", ["look", 30]]),

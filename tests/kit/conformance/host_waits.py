@@ -42,7 +42,7 @@ async def listens_twice(io: Durable, _: RunRequest) -> Finish:
 
 
 async def what_was_drained_stays_drained(bench: HostBench) -> None:
-    """A run carried on gets each batch of controls again where it got it, and newer ones only after those."""
+    """A resumed run gets each batch of controls again where it got it, and newer ones only after those."""
     await bench.boot()
     await bench.engine.start("r", _request("r"))
     await bench.say("r", "one", "two")
@@ -58,7 +58,7 @@ async def what_was_drained_stays_drained(bench: HostBench) -> None:
 
 
 async def a_drain_never_waits(bench: HostBench) -> None:
-    """With nothing there the answer is nothing, and stays nothing for a run that is carried on."""
+    """With nothing there the answer is nothing, and stays nothing for a run that is resumed."""
     await bench.start("r", listens_twice)
     await bench.reached("r")
     await bench.reboot(listens_twice)
@@ -112,7 +112,7 @@ async def waits(io: Durable, request: RunRequest) -> Finish:
 
 
 async def controls_wake_a_parked_run(bench: HostBench) -> None:
-    """A control reaches a parked run at once, and it may park again; a run carried on hears each once."""
+    """A control reaches a parked run at once, and it may park again; a resumed run hears each once."""
     pause = await bench.pause("r")
     await bench.start("r", waits, goal=pause.token)
     await bench.phase("r", RunPhase.PARKED)
@@ -194,7 +194,7 @@ async def a_pause_settled_between_two_processes_wakes_the_run(bench: HostBench) 
 
 
 async def a_wait_that_ended_is_not_waited_for_again(bench: HostBench) -> None:
-    """A run that went on after a pause and is carried on gets the same answer and does not park."""
+    """A run that went on after a pause and is resumed gets the same answer and does not park."""
     pause = await bench.pause("r")
     await bench.start("r", waits, goal=pause.token)
     await bench.phase("r", RunPhase.PARKED)

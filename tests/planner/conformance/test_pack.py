@@ -113,7 +113,7 @@ class Changes:
 
 
 class Invents(Changes):
-    """Says a wake mode that nobody knows."""
+    """Says an unknown wake mode."""
 
     def wake_mode(self):
         """No such mode."""

@@ -317,7 +317,7 @@ async def test_spawning_has_a_depth(registry, runs):
 
 
 async def test_a_failed_spawn_is_taken_up_again(registry, runs, monkeypatch):
-    """A spawn that failed half way is carried on by the next call, with the same request: one task, one group."""
+    """A spawn that failed half way is resumed by the next call, with the same request: one task, one group."""
     built = iter([SPEC, SpawnSpec(description="another")])
     planner = tree(registry, spawning(spec_builder=lambda run: next(built)))
     monkeypatch.setattr(registry, "seal_group", FirstTime(registry.seal_group))

@@ -360,7 +360,7 @@ async def test_a_closed_mailbox_receives_nothing(
 
 
 async def test_a_soft_cancel_of_before_is_heeded(mailbox: Mailbox) -> None:
-    """A run that is carried on does not begin to wait if it had been cancelled; other controls change nothing."""
+    """A run that is resumed does not begin to wait if it had been cancelled; other controls change nothing."""
     mailbox.recall([control("PAUSE")])
     assert mailbox.interrupt_of(RESTING, FLIGHT) is None
     mailbox.recall([control("CANCEL")])

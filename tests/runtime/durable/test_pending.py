@@ -75,7 +75,7 @@ def test_a_run_that_is_carried_waits_for_its_worker() -> None:
 
 
 def test_a_ready_run_waits_for_a_worker_of_its_agent() -> None:
-    """Nobody carries it yet, and the next worker will."""
+    """No worker executes it yet, and the next worker will."""
     wait = run(is_woken=True)
     assert (wait.on, wait.name, wait.orphan) == (Party.WORKER, "a.py", "")
 

@@ -127,7 +127,7 @@ async def test_a_branch_that_its_siblings_cut_short_is_cancelled(opened: Open) -
 
 
 async def test_what_python_does_not_count_as_an_error_fails_the_step(opened: Open) -> None:
-    """A bare BaseException fails the step by name, so that whoever carries the run hears of it."""
+    """A bare BaseException fails the step by name, so that the worker that executes the run hears of it."""
 
     async def halt(_: StepCall) -> None:
         raise Halt("enough")

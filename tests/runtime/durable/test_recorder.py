@@ -130,7 +130,7 @@ async def test_an_intent_is_kept_before_the_effect_begins(opened: Open, record: 
 async def test_what_follows_a_step_runs_once_the_step_is_kept_and_never_again(
     opened: Open, record: PickyRecord
 ) -> None:
-    """The hook finds the outcome in the journal; a run carried on gets the answer without it."""
+    """The hook finds the outcome in the journal; a resumed run gets the answer without it."""
     hooked: list[int] = []
 
     async def after(call: StepCall, result: Any) -> None:
@@ -189,7 +189,7 @@ async def test_a_result_comes_back_as_its_type(opened: Open, record: PickyRecord
 
 
 async def test_a_failure_is_kept_with_its_class_and_text(opened: Open, record: PickyRecord) -> None:
-    """Text that JSON cannot hold is escaped; a run carried on gets the class by name."""
+    """Text that JSON cannot hold is escaped; a resumed run gets the class by name."""
     io = opened({"boom": Note(run=boom)})
     with pytest.raises(KeyError):
         await io.step("boom", None)

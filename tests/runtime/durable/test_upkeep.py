@@ -199,7 +199,7 @@ async def test_who_watches_in_one_process_sees_what_another_does(house: House) -
 
 
 async def test_parents_and_children_may_be_carried_by_different_processes(house: House) -> None:
-    """Each parent gets the answer of its own child, whoever carried which."""
+    """Each parent gets the answer of its own child, whichever worker executed which."""
     script = ScriptedPlanner(
         [
             SpawnTask(spec=SpawnSpec(query="child")),

@@ -242,7 +242,7 @@ async def test_many_calls_may_wait_at_one_gate(runtimes: Runtimes) -> None:
 
 
 async def test_closing_while_a_call_waits_leaves_the_question_open(runtimes: Runtimes) -> None:
-    """The run may be carried on by another process, and the answer is still wanted there."""
+    """The run may be resumed by another process, and the answer is still wanted there."""
     bench = await runtimes([WRITE], tools=[write], approvals=AlwaysDeny())
     run = await bench.start()
     pause = await bench.paused(run)

@@ -148,7 +148,8 @@ def of_other_code(entries: list[bytes], name: str) -> list[bytes]:
 async def test_a_record_of_other_code_blocks_the_run_and_leaves_its_task_alone(
     runtimes: Runtimes, storages: Storages, change: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is done or written, whoever waits for its end is told, and it heals when the right code is back."""
+    """Nothing is done or written, a caller that waits for its end gets the error, and it heals when the right code is
+    back."""
     clock, world = FakeClock(), World()
     storage = await storages(clock)
     parts = {"tools": world.tools(), "storage": storage, "clock": clock}

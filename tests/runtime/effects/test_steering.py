@@ -335,7 +335,7 @@ async def test_a_database_that_refuses_in_the_middle_of_a_batch_repeats_nothing(
 
 
 async def test_where_controls_fail_loud_so_does_a_database(served: Callable[..., AgentServices]) -> None:
-    """Nobody carries such a run on, so nothing waits for the database."""
+    """No worker resumes such a run, so nothing waits for the database."""
 
     class Down(Coordinator):
         async def request(self, request: Any) -> Pause:

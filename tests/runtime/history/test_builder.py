@@ -316,7 +316,7 @@ def test_a_value_of_another_shape_is_named(writing: Any) -> None:
 
 @pytest.mark.anyio
 async def test_a_history_is_json(recorded: Any) -> None:
-    """Everything in it, for whoever reads it without this package."""
+    """Everything in it, for readers without this package."""
 
     async def add(a: int, b: int) -> int:
         """Add."""

@@ -82,7 +82,7 @@ def test_every_decision_has_its_words(writing: Any, decision: Any, line: str) ->
 
 
 def test_what_went_wrong(writing: Any) -> None:
-    """A planner that failed or was cut short, a call that nobody knows the end of, one that was refused."""
+    """A planner that failed or was cut short, a call whose end is unknown, one that was refused."""
     assert lines(writing().failed("2", "plan", "E", "lost")) == ["  1 ✗ the planner failed: E: lost"]
     assert lines(writing().cut("2", "plan", "deadline")) == ["  1 – the planner was cut short: deadline"]
     begun = writing().done("2", "plan", Planned(decision=ADD)).begun("3", "tool.add", ADD)
@@ -92,7 +92,7 @@ def test_what_went_wrong(writing: Any) -> None:
 
 
 def test_an_approved_call_says_so(writing: Any) -> None:
-    """Whoever reads it sees that somebody let it through."""
+    """A reader sees that a person let it through."""
     record = writing().done("2", "plan", Planned(decision=ADD)).done("3", "approve.add", Approval(args=ADD.args))
     record.begun("4", "tool.add", ADD).done("4", "tool.add", ToolOutcome(OutcomeStatus.DONE, 3))
     assert lines(record)[0] == '  1 add({"a":1})  approved'

@@ -1,4 +1,5 @@
-"""A host over Postgres keeps every promise of a host: runs, controls, pauses and deadlines, whoever carries them."""
+"""A host over Postgres keeps every promise of a host: runs, controls, pauses and deadlines, whichever worker executes
+them."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ ADMIN = frozenset({"admin"})
 
 
 def test_the_coordinator_is_the_port() -> None:
-    """Whoever asks for the port can be handed this class."""
+    """A caller that asks for the port can be handed this class."""
     port: PauseCoordinator = Coordinator()
     assert isinstance(port, Coordinator)
 
@@ -358,7 +358,7 @@ async def test_a_rejection_needs_no_handle(coordinator: Coordinator, asking: Ask
 
 
 async def test_without_any_identity_the_token_is_the_capability(coordinator: Coordinator, asking: Asking) -> None:
-    """Whoever holds the token and speaks for nobody may look."""
+    """A caller with the token and no identity may look."""
     pause = await coordinator.request(asking())
     assert await coordinator.status(pause.token) == pause
 

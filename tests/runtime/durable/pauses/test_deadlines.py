@@ -69,7 +69,7 @@ async def test_a_pause_that_is_not_due_is_left_alone(
 
 
 async def test_an_unknown_pause_cannot_expire(coordinator: Coordinator) -> None:
-    """The caller learns that nobody waits."""
+    """The caller learns that no run waits."""
     with pytest.raises(PauseNotFoundError):
         await coordinator.expire("no-such-token")
 

@@ -274,7 +274,7 @@ async def test_two_processes_keep_one_list(durable: Starting, asking: Asking, ow
 async def test_a_key_finds_its_pause_after_a_restart(
     durable: Starting, asking: Asking, recorder: EventRecorder, owner: Quadruple
 ) -> None:
-    """A run that is carried on does not ask a second time, and finds the answer that was given meanwhile."""
+    """A run that is resumed does not ask a second time, and finds the answer that was given meanwhile."""
     pause = await durable().request(asking(key="r1/7", trajectory=Trajectory(query="q")))
     second = durable()
     assert await second.request(asking(key="r1/7")) == pause

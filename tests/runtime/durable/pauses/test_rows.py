@@ -141,7 +141,7 @@ def test_another_format_version_is_refused(version: object) -> None:
 
 
 def test_a_row_that_cannot_be_read_is_corrupt() -> None:
-    """So is one with a reason that nobody knows, or with a time that is none."""
+    """So is one with an unknown reason, or with a time that is none."""
     row = row_of(a_pause())
     with pytest.raises(CheckpointCorruptError, match="its row in harborage_pauses cannot be read"):
         pause_of(replace(row, is_damaged=True))

@@ -113,7 +113,7 @@ async def test_one_key_is_one_pause_for_all_processes(asking: Asking, owner: Qua
 async def test_a_waiter_learns_of_an_answer_given_in_another_process(
     durable: Starting, asking: Asking, owner: Quadruple, look: str
 ) -> None:
-    """Whatever the process asks of the store next wakes whoever waits here, once, with the very answer."""
+    """Whatever the process asks of the store next wakes the waiters here, once, with the very answer."""
     first, second, seen = durable(), durable(), list[Pause]()
     pause = await first.request(asking(key="k"))
     first.on_resolved(pause.token, seen.append)

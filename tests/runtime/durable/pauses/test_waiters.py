@@ -38,7 +38,7 @@ def test_listeners_are_called_once() -> None:
 
 
 def test_a_listener_that_comes_late_is_called_at_once() -> None:
-    """Whoever asks after the fact learns the outcome immediately."""
+    """A caller that asks after the fact learns the outcome immediately."""
     waiters, seen = Waiters(), list[PauseDecision | None]()
     waiters.wake(settled("a"))
     call_off = waiters.listen("a", lambda pause: seen.append(pause.decision))
