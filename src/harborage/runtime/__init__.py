@@ -1,1 +1,1 @@
-"""The heart: the loop that carries a run, and the mechanisms it stands on. Import from the rooms below this one."""
+"""The loop that executes a run, and the mechanisms under it. Import from the modules below this package."""

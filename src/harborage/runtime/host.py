@@ -207,7 +207,7 @@ class Runtime:
         self._open, self._loop = (parts, crew), asyncio.get_running_loop()
         crew.start(parts.engine.serve(parts.program, parts.effects.table()), "engine")
         crew.start(parts.upkeep.serve(), "upkeep")
-        crew.start(parts.upkeep.hear(parts.store), "upkeep")
+        crew.start(parts.upkeep.refresh_on_change(parts.store), "upkeep")
         return self
 
     async def __aexit__(

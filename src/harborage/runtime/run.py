@@ -134,7 +134,7 @@ class Run:
             InvalidOptionError: `payload` is neither None nor a dict.
             PauseNotFoundError, AlreadyResumedError: it names none of this run, or one that was settled before.
             AlreadyAnsweredError: the pause that it names has an answer on its way.
-            ToolContextLostError: the run needs a live handle that the process that would carry it does not hold.
+            ToolContextLostError: the run needs a live handle that the process that would execute it does not hold.
         """
         _check_object("resume", "payload", payload)
         token = (payload or {}).get("token")
@@ -180,7 +180,7 @@ class Run:
             PauseNotFoundError: the run has no such pause.
             AlreadyResumedError: it was settled before.
             AlreadyAnsweredError: it has an answer on its way; the first one counts.
-            ToolContextLostError: the run needs a live handle that the process that would carry it does not hold.
+            ToolContextLostError: the run needs a live handle that the process that would execute it does not hold.
             RunCancelledError, RunEndedError: the run is cancelled, or has ended.
         """
         _check_object("approve", "args", args)

@@ -49,11 +49,11 @@ def test_a_request_is_stored_without_what_it_does_not_say() -> None:
         (RunFailedError("r", "ValueError", "no"), ["run r failed", "ValueError", "no"]),
         (HistoryMismatchError("r", "3.1", "plan", "tool.x"), ["run r at 3.1", "'plan'", "'tool.x'"]),
         (RolloverError(REQUEST), ["new history"]),
-        (EngineClosedError(), ["closed", "continues"]),
+        (EngineClosedError(), ["closed", "resumes"]),
         (RunNotFoundError(), ["no run"]),
     ],
 )
-def test_an_error_of_a_host_says_what_it_is_about(error: EngineError, words: list[str]) -> None:
+def test_an_error_of_an_engine_says_what_it_is_about(error: EngineError, words: list[str]) -> None:
     """Run, place and cause, as far as they are known."""
     assert isinstance(error, EngineError)
     assert all(word in str(error) for word in words)

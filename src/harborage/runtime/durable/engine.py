@@ -1,6 +1,6 @@
-"""What the outside sees of a host of runs, and the errors of both sides.
+"""The engine of runs as its callers see it, and the errors of engines and of the runs they execute.
 
-`Engine` starts a run, sends it controls, reads its result and its history; what the run's loop sees of its host is
+`Engine` starts a run, sends it controls, reads its result and its history; the run's own loop sees its engine as
 `Durable`.
 """
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PROVIDER_UNAVAILABLE: Final = "interrupted: provider unavailable"
-"""How the reason of a parked run begins whose model's provider is down; in time it is asked again."""
+"""How the reason of a parked run begins whose model's provider is down; its step is retried later."""
 
 
 class EngineError(HarborageError):
-    """A run's host could not do what was asked."""
+    """The engine could not do what its caller requested."""
 
 
 class EngineClosedError(EngineError):
-    """This host is closed; with a storage the next one over it continues the runs that had not ended."""
+    """The engine is closed; with a storage the next runtime over it resumes the runs that had not ended."""
 
 
 class EngineStoppedError(EngineError):
-    """The engine of this process has stopped, so nothing here would ever move a run; the cause says why.
+    """The engine of this process has stopped, so no run would continue here; the cause says why.
 
-    What is recorded is safe: end this process, or open the runtime again, and the runs go on.
+    What is recorded is safe: end this process, or open the runtime again, and the runs continue.
     """
 
     def __init__(self, reason: str = "") -> None:
@@ -53,7 +53,7 @@ class EngineStoppedError(EngineError):
 
 
 class EngineElsewhereError(EngineError):
-    """Nothing moves these runs on this event loop; open a runtime and use its runs on one, in `async with Runtime(…)`.
+    """This event loop does not execute these runs; open a runtime and use its runs on one, in `async with Runtime(…)`.
 
     The runtime was opened on another one, which may have ended.
     """
@@ -66,14 +66,14 @@ class RunNotFoundError(EngineError, NotFoundError):
 
 
 class RunEndedError(RunNotFoundError):
-    """The run has ended, so it takes nothing more; start another to go on."""
+    """The run has ended, so it takes no more controls; start another run to go on."""
 
     def __init__(self, run_id: str = "") -> None:
         super().__init__(run_id, message=f"run {run_id} has ended; start another to go on" if run_id else "")
 
 
 class RunFailedError(EngineError):
-    """The run ended with an error instead of a finish; the error is the cause where it is still known."""
+    """The run ended with an error instead of a finish; the error is the cause if it is still known."""
 
     def __init__(self, run_id: str = "", error: str = "", message: str = "") -> None:
         self.run_id = run_id
@@ -83,7 +83,7 @@ class RunFailedError(EngineError):
 
 
 class RunBlockedError(EngineError):
-    """The run needs other code, or a repair, before it goes on; what it is sent meanwhile is kept. `reason` is why."""
+    """The run needs other code, or a repair, to continue; controls sent meanwhile are kept. `reason` says why."""
 
     def __init__(self, run_id: str = "", reason: str = "") -> None:
         self.run_id = run_id
@@ -95,15 +95,15 @@ class RunBlockedError(EngineError):
 
 
 class NotPreparedError(EngineError):
-    """The run could not be given what it works with; the cause says why."""
+    """The run could not be prepared, for example because an input is missing; the cause says why."""
 
 
 class RunLeftError(EngineError):
-    """This host executes the run no further. The run has not ended: it stopped at its last recorded step."""
+    """This worker executes the run no further. The run has not ended: it stopped at its last recorded step."""
 
 
 class RecordRefusedError(RunLeftError):
-    """What a run did could not be recorded, so it stopped there; the cause says why. It goes on once that is mended."""
+    """A step could not be recorded, so the run stopped there; the cause says why. It continues once that is fixed."""
 
     def __init__(self, run_id: str = "", reason: str = "") -> None:
         self.run_id = run_id
@@ -111,15 +111,15 @@ class RecordRefusedError(RunLeftError):
 
 
 class RunTakenError(RunLeftError):
-    """Another host carries the run now; whatever this one still did for it was not recorded."""
+    """Another worker executes the run now; what this one still did for it was not recorded."""
 
     def __init__(self, run_id: str = "") -> None:
         self.run_id = run_id
-        super().__init__(f"run {run_id} is carried by another host now")
+        super().__init__(f"run {run_id} is executed by another worker now")
 
 
 class RunPutOffError(RunLeftError):
-    """The run's next step is taken at `until`, or when something arrives; its record says so."""
+    """The run's next step is retried at `until`, or when a control arrives; its record says so."""
 
     def __init__(self, run_id: str, until: datetime, reason: str = "") -> None:
         self.run_id = run_id
@@ -129,9 +129,9 @@ class RunPutOffError(RunLeftError):
 
 
 class HistoryMismatchError(RunLeftError):
-    """The code asked for another step than the journal recorded; the run is kept and heals when the right code is back.
+    """The code executes another step than the journal recorded; the run continues once the right code executes it.
 
-    `position`, `recorded` and `asked` name where they part.
+    `position`, `recorded` and `asked` name the step at which they differ.
     """
 
     def __init__(self, run_id: str = "", position: str = "", recorded: str = "", asked: str = "") -> None:
@@ -161,7 +161,7 @@ class ControlUnreadableError(RunLeftError):
 
 
 class RolloverError(RunLeftError):
-    """Carries a run into a new history: the host catches it and begins again with `carry`."""
+    """Ends a history of a run: the engine catches it and continues the run in a new history with `carry`."""
 
     def __init__(self, carry: RunRequest) -> None:
         self.carry = carry
@@ -169,7 +169,7 @@ class RolloverError(RunLeftError):
 
 
 class RunPhase(StrEnum):
-    """Where a run stands."""
+    """The phase of a run."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -180,12 +180,12 @@ class RunPhase(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether the run will never move again."""
+        """Whether the run has ended."""
         return self in {RunPhase.FINISHED, RunPhase.FAILED}
 
 
 class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of a host's list of runs."""
+    """The status of one run."""
 
     run_id: str
     who: Quadruple
@@ -195,16 +195,16 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Engine(Protocol):
-    """What the outside sees of a host of runs."""
+    """An engine of runs, as its callers see it."""
 
     async def start(self, run_id: str, request: RunRequest, *, seed: Sequence[bytes] = ()) -> None:
-        """Begin a run, answering its first steps from `seed`; starting the same id again does nothing."""
+        """Start a run whose first steps are recalled from `seed`; starting the same id again does nothing."""
         ...
 
     async def send(self, run_id: str, control: ControlEvent) -> bool:
-        """Queue a control for the run; durable once this returns. False for an event id that was queued before.
+        """Queue a control for the run; durable once this returns. Return False if its event id was queued before.
 
-        A blocked run takes it once it goes on again, which is logged.
+        A blocked run consumes it once it continues, which is logged.
 
         Raises:
             RunNotFoundError: no such run.
@@ -213,17 +213,17 @@ class Engine(Protocol):
         ...
 
     async def result(self, run_id: str) -> Finish:
-        """How the run finished, once it has.
+        """Wait until the run has finished, and return its finish.
 
         Raises:
             RunFailedError: it ended with an error.
-            RunBlockedError: it needs other code, or a repair; ask again once that is there.
+            RunBlockedError: it needs other code, or a repair; call this again once that is there.
             RunNotFoundError: no such run.
         """
         ...
 
     async def status(self, run_id: str) -> RunStatus:
-        """Where the run stands now.
+        """Return the status of the run.
 
         Raises:
             RunNotFoundError: no such run.
@@ -231,11 +231,11 @@ class Engine(Protocol):
         ...
 
     async def list(self) -> list[RunStatus]:
-        """Every run this host knows, oldest first."""
+        """Return the status of every run, oldest first."""
         ...
 
     async def history(self, run_id: str) -> builtins.list[bytes]:
-        """The run's recorded entries in order: for views, replay and forks.
+        """Return the run's recorded entries in order: for views, replay and forks.
 
         Raises:
             RunNotFoundError: no such run.
@@ -243,12 +243,12 @@ class Engine(Protocol):
         ...
 
     async def serve(self, program: Program, effects: EffectTable) -> None:
-        """Carry runs with this code until cancelled; on the way out every run is left where its journal stands."""
+        """Execute runs with this code until cancelled; every run then stops at its last recorded step."""
         ...
 
 
 class RecordedFailureError(EngineError):
-    """A step raised when it ran; this is what was recorded of it."""
+    """The recorded failure of a step that raised when it was executed."""
 
     def __init__(self, name: str = "", error: str = "", message: str = "") -> None:
         self.name = name
@@ -258,7 +258,7 @@ class RecordedFailureError(EngineError):
 
 
 class StrayCancellationError(EngineError):
-    """A step ended in a cancellation that nobody asked of it: it or what it awaited was cancelled elsewhere."""
+    """A step ended in a cancellation that the engine did not request: what it awaited was cancelled elsewhere."""
 
     def __init__(self, name: str = "") -> None:
         self.name = name
@@ -266,7 +266,7 @@ class StrayCancellationError(EngineError):
 
 
 class StepCrashedError(EngineError):
-    """A step raised what Python does not count as an error, such as SystemExit; it fails the run like any other."""
+    """A step raised an exception that is no `Exception`, such as SystemExit; it fails the run like any other error."""
 
     def __init__(self, name: str = "", crash: BaseException | None = None) -> None:
         self.name = name

@@ -1,7 +1,7 @@
 """The record of a run: append-only, typed, versioned entries, and where its worker writes them.
 
 An entry says what happened at one position of the run's program. Positions are given out in program order (`7`, and
-`7.0.1` inside a branch), so a run that is carried on finds each answer again. Entries are never changed or removed: one
+`7.0.1` inside a branch), so a resumed run finds each answer again. Entries are never changed or removed: one
 of an older format is brought up to date each time that it is read.
 """
 

@@ -42,7 +42,7 @@ class WaitKind(StrEnum):
 
 
 class Party(StrEnum):
-    """Who ends a wait: a process that carries runs, a person, the end of a run, the clock, other code, or nobody."""
+    """Who ends a wait: a worker, a person, the end of a run, the clock, other code, or none of these."""
 
     WORKER = "worker"
     PERSON = "person"

@@ -1,6 +1,7 @@
-"""What an open runtime does beside carrying runs: hear what other processes did, and end what nobody else would.
+"""What an open runtime does beside executing runs: notice what other processes did, and end overdue and orphaned work.
 
-It works on what is kept, whoever's it is. What goes wrong is logged and tried again the next time; no run is held up.
+It works on everything in the storage, also of other runtimes. A failure is logged and retried the next time; it holds
+up no run.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
     from harborage.sessions import SessionRegistry
     from harborage.store import Queue
 
-_BREATH_S = 0.05
+_REFRESH_DELAY_S = 0.05
 
 
 class Upkeep:
     """The upkeep of one runtime.
 
-    `places` is what several processes share, None where everything ends with this one; then only `pauses` are looked
-    at. `hears` are asked to look for what others did.
+    `places` is what several processes share, None if everything ends with this one; then only overdue `pauses` are
+    ended. `refreshes` are called to read what other processes did.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class Upkeep:
         sessions: SessionRegistry,
         *,
         places: Places | None = None,
-        hears: Sequence[Callable[[], Awaitable[None]]] = (),
+        refreshes: Sequence[Callable[[], Awaitable[None]]] = (),
         interval: timedelta,
         clock: Timers,
         logger: logging.Logger,
@@ -44,7 +45,7 @@ class Upkeep:
         self._pauses = pauses
         self._sessions = sessions
         self._places = places
-        self._hears = hears
+        self._refreshes = refreshes
         self._interval_s = interval.total_seconds()
         self._clock = clock
         self._logger = logger
@@ -53,24 +54,24 @@ class Upkeep:
         """Do what is due now, and again every interval, until cancelled."""
         await self._try(self._sweep, "sessions")
         while True:
-            await self._try(self._settle, "what waits")
+            await self._try(self._end_overdue, "overdue work")
             await sleep(self._clock, self._interval_s)
 
-    async def hear(self, queue: Queue) -> None:
-        """Look for what other processes did whenever something has changed, until cancelled."""
+    async def refresh_on_change(self, queue: Queue) -> None:
+        """Read what other processes did whenever the store has changed, until cancelled."""
         changed = asyncio.Event()
         unlisten = queue.on_change(changed.set)
         try:
             while True:
                 await changed.wait()
                 changed.clear()
-                for look in self._hears:
-                    await self._try(look, "what other processes did")
-                await sleep(self._clock, _BREATH_S)  # a burst of changes is one reason to look
+                for refresh in self._refreshes:
+                    await self._try(refresh, "changes of other processes")
+                await sleep(self._clock, _REFRESH_DELAY_S)  # a burst of changes needs one read only
         finally:
             unlisten()
 
-    async def _settle(self) -> None:
+    async def _end_overdue(self) -> None:
         if self._places is None:
             await self._pauses.expire_due()
             return

@@ -345,7 +345,7 @@ def _upkeep(
         pauses,
         sessions,
         places=places,
-        hears=_looks(bus, "catch_up"),
+        refreshes=_looks(bus, "catch_up"),
         interval=setup.options.upkeep,
         clock=setup.clock,
         logger=setup.logger,

@@ -258,7 +258,7 @@ class CatalogToolExecutor:
             return ToolOutcome(OutcomeStatus.DONE, codec.decode(result.encoded), result.llm)
         if result.is_heavy or not result.encoded:
             return ToolOutcome(OutcomeStatus.DONE, result.llm)
-        # The planner gets what a reader of the journal would get, so that a run carried on sees no other value.
+        # The planner gets what a reader of the journal would get, so that a resumed run sees the same value.
         is_plain = type(result.raw) in _SCALARS
         return ToolOutcome(OutcomeStatus.DONE, result.raw if is_plain else codec.decode(result.encoded))
 

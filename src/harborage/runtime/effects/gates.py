@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from harborage.tools import Tool, ToolCatalog
 
 NO_GATE = (
-    "the call of {0!r} needs approval since its run started, and the runtime that carries the run has no "
+    "the call of {0!r} needs approval since its run started, and the runtime that executes the run has no "
     "policy for it; give it one in Runtime(approvals=…)"
 )
 _GATED_SINCE = (

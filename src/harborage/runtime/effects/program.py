@@ -35,7 +35,7 @@ CHILDREN_KEY: Final = "background_tasks"
 
 
 class InProcess(Durable, Protocol):
-    """A seam whose run is carried in this process, with the mailbox and the crew that belong to it."""
+    """A seam whose run is executed in this process, with the mailbox and the crew that belong to it."""
 
     mailbox: Mailbox
     crew: Crew

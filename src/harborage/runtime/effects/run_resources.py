@@ -124,7 +124,7 @@ def recorded_of(known: Manifest, shown: Manifest) -> tuple[Manifest | None, Mani
 class LiveRun(msgspec.Struct, kw_only=True):
     """What a run's effects work with. `base` is the template of each step's context, `context` that of the last step,
     `state` the run itself, `unanswered` the approvals that it asked for and waits for no more; `was_cut_at_gate` says
-    that there may be others, from before this process carried it. `transcript` and
+    that there may be others, from an earlier worker. `transcript` and
     `manifest` are what its record holds of model calls, and of artifacts that its planner was shown, `first_manifest`
     those of its first step. A rehearsal calls
     no tool that has effects. `nonce` tells a run that is not recorded from another one of the same id. `retained` are

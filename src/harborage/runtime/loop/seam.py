@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Durable(Protocol):
-    """What the loop sees of its host. Every answer is recorded: a run that is carried on gets the same ones again.
+    """What the loop sees of its host. Every answer is recorded: a resumed run gets the same ones again.
 
     Names of steps are registered effects, payloads and results have a JSON form. Never: runs a recorded step again.
     """
@@ -95,7 +95,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     shares; they are its own where that is empty. `context` is what its caller gave it to be shown; `asks_context` says
     that providers are asked before its first step, `writes_memory` that its session remembers it when it reached its
     goal. A child was spawned by another run. `gated` are the tools whose calls need approval; a run of an earlier
-    version, which has none on record, takes those of whoever carries it.
+    version, which has none on record, takes those of the worker that executes it.
     """
 
     who: Quadruple
