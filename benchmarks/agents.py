@@ -26,8 +26,6 @@ from harborage.planner import Decision
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.tools import ToolDescriptor
 
-__all__ = ["WHO", "StepPlanner", "add_tool", "gated", "model_runtime", "runtime", "streaming_runtime"]
-
 WHO = Identity("bench", "bench", "bench")
 _CALL = CallTool("add", b'{"a":1,"b":2}')
 _DONE = Finish(FinishReason.GOAL)

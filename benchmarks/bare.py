@@ -14,8 +14,6 @@ import msgspec
 
 from benchmarks.gate import OPEN, Gate, answer_arrives
 
-__all__ = ["bare_add", "bare_run"]
-
 
 async def bare_add(a: int, b: int) -> int:
     """The tool of every benchmark."""

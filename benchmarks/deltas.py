@@ -25,8 +25,6 @@ from harborage.llm.openai_compat import make
 from harborage.testing.conformance.llm_bench import Answer
 from tests.kit.llm_server import LLMServer
 
-__all__ = ["streamed_deltas"]
-
 _PIECES = 3000
 _WORD = "word "
 _LIMIT = 3.0

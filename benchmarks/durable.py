@@ -23,8 +23,6 @@ from harborage.store import EventQuery, RunQuery
 from harborage.tools import ToolDescriptor
 from tests.kit.postgres import PostgresServer, PostgresUnavailableError
 
-__all__ = ["durable_steps"]
-
 _CALL = CallTool("act", b'{"a":1,"b":2}')
 _DONE = Finish(FinishReason.GOAL)
 _ROW = b"." * 250  # about what an entry, or an event, takes

@@ -11,8 +11,6 @@ from harborage import CallParallel, CallTool, Event, EventType, Filter, Finish, 
 from harborage.events import MemoryEventBus, ToolCompletedPayload
 from harborage.planner import Decision
 
-__all__ = ["event_fan_out", "tool_fan_out"]
-
 _WIDTH = 50
 _TOOL_S = 0.010
 _EVENTS = 2000

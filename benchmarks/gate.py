@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-__all__ = ["OPEN", "Gate", "answer_arrives"]
-
 
 async def answer_arrives() -> None:
     """Wait as for I/O that is ready at once: on a future that the event loop resolves in its next turn."""

@@ -10,8 +10,6 @@ from statistics import median
 
 from benchmarks.measure import Row
 
-__all__ = ["import_time"]
-
 _ROUNDS = 9
 _EMPTY = "pass"
 _BUILD = """

@@ -12,9 +12,6 @@ from typing import Any, Protocol, TypeAlias
 
 import apsw
 
-__all__ = ["BareInserts", "bare_postgres", "bare_sqlite", "commit_times"]
-
-
 _Waiter: TypeAlias = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 

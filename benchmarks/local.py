@@ -34,8 +34,6 @@ from harborage.llm.local.weights import is_ready
 from harborage.llm.providers import config_for, parse_model
 from harborage.tools.standard import standard_tools
 
-__all__ = ["embedded_model"]
-
 _PLACE = Path(__file__).parents[1] / "tests" / "llm" / "local" / "questions.py"
 _MODEL = "HARBORAGE_BENCH_MODEL"
 

@@ -9,8 +9,6 @@ from statistics import median
 
 import msgspec
 
-__all__ = ["Row", "in_turn"]
-
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the table: ours, the bare loop's, in `unit`; None where there is nothing to compare with.

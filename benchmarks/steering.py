@@ -12,8 +12,6 @@ from benchmarks.measure import Row
 from harborage import EventType, Finish, FinishReason, PauseReason, RequestPause, RunContext, Runtime
 from harborage.planner import Decision
 
-__all__ = ["control_latency", "parked_memory"]
-
 _CONTROLS = 200
 _PARKED = 1000
 

@@ -17,8 +17,6 @@ from benchmarks.gate import Gate
 from benchmarks.measure import Row, in_turn
 from harborage import Runtime
 
-__all__ = ["in_flight", "step_overhead"]
-
 _STEPS = (10, 50, 200, 1000)
 _PROMISED_AT = 50
 _TOTAL = 2000

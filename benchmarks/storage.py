@@ -18,8 +18,6 @@ from harborage.identity import Identity
 from harborage.state import StateRecord, Storage, open_storage
 from harborage.store import Commit, Guard, Lease, NewEvent, NewRun, Store
 
-__all__ = ["storage_cost"]
-
 _WHO = Identity("tenant", "user", "session")
 _ENTRY = b"." * 300
 _STEP = (_ENTRY,) * 3  # a planner's decision, the intent to call a tool, and what came of it

@@ -23,8 +23,6 @@ from harborage.store.postgres import PostgresStore
 from harborage.store.sqlite import SQLiteStore
 from tests.kit.postgres import PostgresServer, PostgresUnavailableError
 
-__all__ = ["store_cost"]
-
 _ENTRY = b"." * 300
 _DATA = b"." * 200
 _LONE = 100

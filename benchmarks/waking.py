@@ -20,8 +20,6 @@ from harborage.runtime.effects.options import RuntimeOptions
 from harborage.state import Storage, open_storage
 from harborage.store import LIVE, Commit, Move, RunQuery, RunRow, Status
 
-__all__ = ["parked_runs", "resume"]
-
 _WHO = Identity("bench", "bench", "waking")
 _STEPS = 1000
 _TURNS = 5

@@ -28,8 +28,6 @@ from harborage.store import (
 )
 from tests.kit.postgres import PostgresUnavailableError
 
-__all__ = ["million_runs"]
-
 _RUNS: Final = "HARBORAGE_BENCH_RUNS"
 _MILLION: Final = 1_000_000
 _ASKED_MS: Final = 50.0

@@ -22,8 +22,6 @@ from harborage.app.doctor import check_storage
 from harborage.identity import Identity
 from harborage.store import Commit, Guard, Lease, NewRun, Store
 
-__all__ = ["doctor_rows"]
-
 _LIVE_MS: Final = 50.0
 _WHOLE_S: Final = 60.0
 _TIMES_SLOWER: Final = 6.0  # where nothing else runs a commit is quick, and the server shares its processors

@@ -25,8 +25,6 @@ from harborage.runtime.loop.seam import RunRequest
 from harborage.store import EVENT_STEP
 from harborage.store.times import micros
 
-__all__ = ["AGENT", "BEGIN", "BIG_SESSION", "ENTRIES", "EVENT", "EVENTS", "SECOND", "SMALL_USER", "TENANT", "filling"]
-
 TENANT: Final = "t0"
 """Whose are six of ten runs."""
 BIG_SESSION: Final = Identity(TENANT, "u0", "s0")

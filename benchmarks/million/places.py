@@ -17,8 +17,6 @@ from harborage.state.storage import Storage, open_storage
 from harborage.store import EVENT_STEP
 from tests.kit.postgres import PostgresServer
 
-__all__ = ["Place", "postgres_place", "sqlite_place"]
-
 _FILLING_S = 1800.0
 _PAGES_KB = 200_000
 _ROW = b"." * 300

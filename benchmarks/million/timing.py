@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable
 from statistics import median
 from typing import Final, TypeAlias
 
-__all__ = ["Ask", "ms_alone", "ms_beyond", "share"]
-
 Ask: TypeAlias = Callable[[], Awaitable[object]]
 
 _ROUNDS: Final = 9

@@ -213,6 +213,14 @@ def is_constructed(default: ast.expr) -> bool:
             return False
 
 
+def export_lists(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Lists of public names in a module: what it defines without an underscore is public, and no module re-exports."""
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="__all__")]) | ast.AnnAssign(target=ast.Name(id="__all__")):
+                yield node.lineno, "__all__ in a module: only a package, or a face of one, lists its names"
+
+
 def broken(modules: Modules, rule: Rule, *, excepted: tuple[str, ...] = ()) -> list[str]:
     """Where a rule is broken, as `file:line message`; an excepted path is a file or, ending in a slash, a folder."""
     return [
@@ -223,6 +231,12 @@ def broken(modules: Modules, rule: Rule, *, excepted: tuple[str, ...] = ()) -> l
         )
         for line, what in rule(tree)
     ]
+
+
+def test_only_packages_list_their_names(modules: Modules) -> None:
+    """A module has no `__all__`, which would say again what it defines."""
+    found = broken({path: tree for path, tree in modules.items() if path.name != "__init__.py"}, export_lists)
+    assert not found, "\n".join(found)
 
 
 def test_files_are_short(root: Path, modules: Modules) -> None:
@@ -274,6 +288,8 @@ def test_the_package_follows_the_rule(modules: Modules, rule: Rule, excepted: tu
         (or_defaults, "def f(self):\n  return self.found or kinds.Directory()"),
         (or_defaults, "async def f(given: Annotated[list[str], Parameter()]):\n  x = [given or DEFAULTS]"),
         (prints, "def f(): print('hello')"),
+        (export_lists, "__all__ = ['f']"),
+        (export_lists, "__all__: list[str] = []"),
     ],
 )
 def test_a_broken_rule_is_found(rule: Rule, source: str) -> None:
@@ -297,6 +313,7 @@ def test_a_broken_rule_is_found(rule: Rule, source: str) -> None:
         (or_defaults, "def f(a: list[int], b: list[int]):\n  if a or b: return bool(a or b)"),
         (or_defaults, "def f(a: list[int], b):\n  return [x for x in a if x or not (b or a)]"),
         (prints, "def f(console): console.print('hello')"),
+        (export_lists, "__all__, __getattr__, __dir__ = lazy_exports(__name__, {})"),
     ],
 )
 def test_code_within_the_rule_is_allowed(rule: Rule, source: str) -> None:

@@ -21,8 +21,6 @@ from harborage.store.examining import Judges
 from harborage.store.suspects import check_everything
 from harborage.testing.conformance.store_bench import ME, finish, send, start, step
 
-__all__ = ["DAMAGE", "JUDGES", "fill", "found"]
-
 ELSEWHERE: Final = Identity(ME.tenant_id, ME.user_id, "elsewhere")
 BODY: Final = b"a large value" * 100
 DIGEST: Final = hashlib.sha256(BODY).hexdigest()

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from harborage.testing.clock import FakeClock
     from tests.kit.conformance.host_death import Death
 
-__all__ = ["StoredHosts"]
-
 
 class StoredHosts:
     """Engines over one storage; each is another worker."""

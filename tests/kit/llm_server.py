@@ -22,7 +22,6 @@ import msgspec
 from harborage.testing.conformance.llm_bench import (
     Answer,
     Break,
-    Failure,
     Line,
     ReceivedRequest,
     Refusal,
@@ -32,8 +31,6 @@ from tests.kit.llm_dialects.chat import ChatDialect
 
 if TYPE_CHECKING:
     from tests.kit.llm_dialects import Dialect, Frame
-
-__all__ = ["Answer", "Break", "Failure", "LLMServer", "ReceivedRequest", "Refusal", "Silence"]
 
 _HOST = "127.0.0.1"
 _PATIENCE_S = 10.0

@@ -13,8 +13,6 @@ from harborage.runtime.pauses import Pause, PauseReason, PauseState
 if TYPE_CHECKING:
     from harborage.runtime.run import Run
 
-__all__ = ["NOON", "make_pause", "wait_for_approval", "wait_for_pause"]
-
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PATIENCE_S = 20
 

@@ -8,8 +8,6 @@ from typing import Any, TypeAlias
 from harborage.llm import CompleteRequest, LLMClient
 from harborage.planner import Budget, Decision, Finish, FinishReason, PauseReason, RequestPause, RunContext, ToolContext
 
-__all__ = ["DONE", "BudgetPlanner", "HandlePlanner", "Line", "StepPlanner"]
-
 Line: TypeAlias = Decision | Exception | Callable[[RunContext], Decision | None] | None
 """A decision, a function that makes it, or an error to raise."""
 

@@ -25,8 +25,6 @@ from urllib.parse import urlencode
 
 from harborage.errors import HarborageError
 
-__all__ = ["PostgresServer", "PostgresUnavailableError"]
-
 USER = "harborage"
 
 _STARTING_S = 30.0

@@ -13,8 +13,6 @@ import pytest
 from tests.kit.postgres import PostgresServer, PostgresUnavailableError
 from tests.kit.postgres_places import BreakingProxy, Place
 
-__all__ = ["new_place", "opened_or_skipped", "place", "proxy", "server"]
-
 T = TypeVar("T")
 
 _NUMBERS = count()

@@ -24,8 +24,6 @@ from harborage.llm import (
     check_message,
 )
 
-__all__ = ["ProviderRuleError", "broken_rules", "check_request"]
-
 _NOT_IN_AN_ID: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from harborage.runtime.durable.engine import Engine, RunPhase
     from tests.kit.conformance.host_death import Death
 
-__all__ = ["SESSION", "UNKNOWN", "Act", "HostBench", "HostFactory", "OpenHosts", "World", "open_bench"]
-
 SESSION = Identity("tenant", "user", "session")
 UNKNOWN = "unknown"
 """What the effect `pay` answers when nobody can say whether it acted."""

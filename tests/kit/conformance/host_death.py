@@ -12,8 +12,6 @@ from typing import Any, TypeVar, cast
 
 from harborage.state.errors import DatabaseUnreachableError
 
-__all__ = ["Death"]
-
 P = TypeVar("P")
 
 CHANGES = frozenset({"append", "claim", "commit", "delete", "save", "unblock"})

@@ -19,8 +19,6 @@ from tests.kit.conformance.host_bench import SESSION, HostBench, control, patien
 if TYPE_CHECKING:
     from harborage.runtime.loop.seam import Durable, RunRequest
 
-__all__ = ["SCENARIOS"]
-
 MANY_STEPS = 1_000
 MANY_RUNS = 128
 MOST_TURNS = 400

@@ -20,8 +20,6 @@ from tests.kit.conformance.host_steps import check_errand, errand
 if TYPE_CHECKING:
     from harborage.runtime.loop.seam import Durable, RunRequest
 
-__all__ = ["MOST_MOMENTS", "SCENARIOS", "dies_or_ends"]
-
 MANY_PARKED = 300
 MOST_MOMENTS = 400
 """More moments of a storage than a run of the suite takes on any host; reaching it means that a run never ends."""

@@ -18,8 +18,6 @@ from tests.kit.conformance.host_waits import joins
 if TYPE_CHECKING:
     from harborage.runtime.loop.seam import Durable, RunRequest
 
-__all__ = ["SCENARIOS"]
-
 MANY = 40
 
 

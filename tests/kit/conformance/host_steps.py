@@ -19,8 +19,6 @@ from tests.kit.conformance.host_bench import UNKNOWN, HostBench, World
 if TYPE_CHECKING:
     from harborage.runtime.loop.seam import Durable, RunRequest
 
-__all__ = ["SCENARIOS"]
-
 ALL = JoinSpec(JoinKind.ALL)
 _MOST_MOMENTS = 400
 """More turns of the loop than the errand takes on any host; reaching it means that the errand never ends."""

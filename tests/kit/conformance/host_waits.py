@@ -16,8 +16,6 @@ from harborage.runtime.pauses import PauseDecision
 from harborage.testing.conformance.checks import expect, expect_equal
 from tests.kit.conformance.host_bench import SESSION, HostBench
 
-__all__ = ["SCENARIOS", "joins"]
-
 HARD = {"hard": True}
 
 

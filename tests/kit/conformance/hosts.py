@@ -18,20 +18,7 @@ from typing import TypeAlias
 
 from harborage.testing.conformance.checks import check_scenario, run_scenarios
 from tests.kit.conformance import host_lives, host_scale, host_shared, host_steps, host_waits
-from tests.kit.conformance.host_bench import HostBench, HostFactory, OpenHosts, open_bench
-from tests.kit.conformance.host_death import Death
-
-__all__ = [
-    "IN_TURNS",
-    "SCENARIOS",
-    "SHARED",
-    "Death",
-    "HostFactory",
-    "OpenHosts",
-    "Scenario",
-    "check",
-    "run_conformance",
-]
+from tests.kit.conformance.host_bench import HostBench, OpenHosts, open_bench
 
 Scenario: TypeAlias = Callable[[HostBench], Awaitable[None]]
 

@@ -27,8 +27,6 @@ from harborage.state import (
 )
 from harborage.testing.conformance.checks import check_scenario, expect, expect_equal, expect_raises, run_scenarios
 
-__all__ = ["SCENARIOS", "OpenStore", "Scenario", "check", "run_conformance"]
-
 OpenStore: TypeAlias = Callable[[], Awaitable[StateStore]]
 Scenario: TypeAlias = Callable[[StateStore], Awaitable[None]]
 

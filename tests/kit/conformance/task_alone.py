@@ -20,8 +20,6 @@ from harborage.tasks import (
 from harborage.testing.conformance.checks import expect_equal, expect_raises
 from tests.kit.conformance.task_bench import ME, OTHERS, SESSION, Bench, PublishRefusedError
 
-__all__ = ["SCENARIOS"]
-
 Scenario: TypeAlias = Callable[[Bench], Awaitable[None]]
 
 PUBLISHED = (EventType.TASK_GROUP_CREATED, EventType.TASK_SPAWNED, EventType.TASK_GROUP_SEALED)

@@ -44,19 +44,6 @@ from harborage.testing.events import EventRecorder
 if TYPE_CHECKING:
     from harborage.store import Committed, NewEvent, Store
 
-__all__ = [
-    "ME",
-    "OTHERS",
-    "SESSION",
-    "Bench",
-    "FaultyBus",
-    "OpenPlace",
-    "Place",
-    "PublishRefusedError",
-    "in_memory",
-    "open_bench",
-]
-
 OpenStore: TypeAlias = Callable[[FakeClock], Awaitable["Store"]]
 OpenPlace: TypeAlias = Callable[[], Awaitable["Place"]]
 

@@ -39,8 +39,6 @@ from harborage.testing.clock import settle
 from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
 from tests.kit.conformance.task_bench import ME, OTHERS, SESSION, Bench, PublishRefusedError
 
-__all__ = ["SCENARIOS"]
-
 Scenario: TypeAlias = Callable[[Bench], Awaitable[None]]
 
 ENDED = (EventType.TASK_GROUP_RESOLVED, EventType.TASK_GROUP_CANCELLED)

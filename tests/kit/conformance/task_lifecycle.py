@@ -39,8 +39,6 @@ from tests.kit.conformance.task_bench import (
     PublishRefusedError,
 )
 
-__all__ = ["SCENARIOS"]
-
 Scenario: TypeAlias = Callable[[Bench], Awaitable[None]]
 
 CALLERS = 128

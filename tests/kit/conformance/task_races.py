@@ -26,8 +26,6 @@ from harborage.testing.conformance.checks import expect, expect_equal
 from tests.kit.conformance.task_bench import ME, OTHERS, SESSION
 from tests.kit.conformance.task_restarts import StoredBench
 
-__all__ = ["SCENARIOS"]
-
 Scenario: TypeAlias = Callable[[StoredBench], Awaitable[None]]
 
 ROUNDS = 5

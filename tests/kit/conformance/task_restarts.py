@@ -29,8 +29,6 @@ from harborage.testing.clock import FakeClock, settle
 from harborage.testing.conformance.checks import ConformanceError, expect, expect_equal, expect_raises
 from tests.kit.conformance.task_bench import ME, OTHERS, SESSION, Bench, Place, open_bench
 
-__all__ = ["SCENARIOS", "StoredBench"]
-
 PATIENCE = 1_000
 """How often a process looks for what others did before it is said to miss it."""
 

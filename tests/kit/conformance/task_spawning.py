@@ -32,8 +32,6 @@ from tests.kit.conformance.task_bench import (
     Bench,
 )
 
-__all__ = ["SCENARIOS"]
-
 Scenario: TypeAlias = Callable[[Bench], Awaitable[None]]
 
 CALLERS = 128

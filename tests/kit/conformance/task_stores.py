@@ -12,8 +12,6 @@ from harborage.store.memory import MemoryStore
 if TYPE_CHECKING:
     from harborage.store import Commit, Committed, GroupQuery, GroupRow, Page, RunQuery, RunRow
 
-__all__ = ["RemoteStore"]
-
 
 class RemoteStore(MemoryStore):
     """A store whose calls take some turns of the loop, so that other callers come in between, as over a network.

@@ -15,8 +15,6 @@ from harborage.testing.conformance.checks import expect, expect_equal, expect_ra
 from tests.kit.conformance.task_bench import ME, SESSION, Bench
 from tests.kit.conformance.task_restarts import StoredBench
 
-__all__ = ["SCENARIOS", "STORED_SCENARIOS"]
-
 Scenario: TypeAlias = Callable[[Bench], Awaitable[None]]
 StoredScenario: TypeAlias = Callable[[StoredBench], Awaitable[None]]
 

@@ -22,8 +22,6 @@ from tests.kit.conformance import (
 from tests.kit.conformance.task_bench import Bench, OpenPlace, open_bench
 from tests.kit.conformance.task_restarts import StoredBench
 
-__all__ = ["SCENARIOS", "STORED_SCENARIOS", "OpenPlace", "Scenario", "StoredScenario", "check", "check_stored"]
-
 Scenario: TypeAlias = Callable[[Bench], Awaitable[None]]
 StoredScenario: TypeAlias = Callable[[StoredBench], Awaitable[None]]
 

@@ -17,8 +17,6 @@ from tests.kit.isolation.tenants import Tenants
 if TYPE_CHECKING:
     from harborage.state.storage import Storage
 
-__all__ = ["Watched", "watch"]
-
 _MARK: Final = re.compile(r"canary-\d+-")
 _TRIPLE: Final = re.compile(r"tenant_id='([^']*)', user_id='([^']*)', session_id='([^']*)'")
 _REOPENED_EVERY: Final = 400

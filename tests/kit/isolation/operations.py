@@ -23,8 +23,6 @@ from harborage.tasks.listing import IdentityMatch, TaskListFilter, TaskListReque
 from harborage.tasks.reading import TaskListing
 from tests.kit.isolation.tenants import Tenants
 
-__all__ = ["KINDS", "OPERATIONS", "Operation"]
-
 Act: TypeAlias = Callable[[Tenants, Identity], Awaitable[Any]]
 KINDS = ("notes", "plans")
 """The kinds of the records that principals keep."""

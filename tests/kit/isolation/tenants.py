@@ -17,8 +17,6 @@ from harborage.runtime.host import Runtime
 if TYPE_CHECKING:
     from harborage.state.storage import Storage
 
-__all__ = ["Tenants", "mark_of"]
-
 _SESSIONS: Final = 2
 _USERS: Final = 5
 _OWN: Final = 0.5

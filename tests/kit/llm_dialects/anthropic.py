@@ -10,8 +10,6 @@ import msgspec
 from harborage.testing.conformance.llm_bench import Answer, Failure, ReceivedRequest, Refusal
 from tests.kit.llm_dialects import Frame
 
-__all__ = ["MessagesDialect"]
-
 _REFUSALS: Mapping[Failure, tuple[int, str, str]] = {
     Failure.RATE_LIMITED: (429, "rate_limit_error", "Number of request tokens has exceeded your rate limit"),
     Failure.SERVER_ERROR: (500, "api_error", "Internal server error"),

@@ -10,8 +10,6 @@ import msgspec
 from harborage.testing.conformance.llm_bench import Answer, Failure, ReceivedRequest, Refusal
 from tests.kit.llm_dialects import Frame
 
-__all__ = ["GeminiDialect"]
-
 _REFUSALS: Mapping[Failure, tuple[int, str, str]] = {
     Failure.RATE_LIMITED: (429, "RESOURCE_EXHAUSTED", "Resource has been exhausted (e.g. check quota)."),
     Failure.SERVER_ERROR: (500, "INTERNAL", "An internal error has occurred."),

@@ -13,8 +13,6 @@ from tests.kit.llm_dialects import Frame
 if TYPE_CHECKING:
     from harborage.llm import ToolCallStructured
 
-__all__ = ["ResponsesDialect"]
-
 _REFUSALS: Mapping[Failure, tuple[int, str, str | None]] = {
     Failure.RATE_LIMITED: (429, "Rate limit reached", "rate_limit_exceeded"),
     Failure.SERVER_ERROR: (500, "The server had an error while processing your request", "server_error"),

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tests.programs.chaos.databases import Database
     from tests.programs.chaos.forkserver import ForkServer
 
-__all__ = ["ATTACKS", "LEASE_S", "Attacked", "attack"]
-
 LEASE_S: Final = 1.5
 """The lease of databases under attack, so that a freeze outlasts it soon."""
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from harborage.store import Committed, Store
     from tests.programs.chaos.forkserver import ForkServer
 
-__all__ = ["PATIENCE_S", "Cluster", "Process", "until"]
-
 PATIENCE_S: Final = 60.0
 _LOOK_S: Final = 0.02
 _PAGE: Final = 200

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from harborage.clock import Timers
     from harborage.state.storage import Storage
 
-__all__ = ["Database", "Databases", "open_at"]
-
 _SQLITE = "sqlite"
 # Nobody pulls the plug here; and every process may have a pool of its own, those that died a moment ago too.
 _SETTINGS = {"fsync": "off", "max_connections": "500"}

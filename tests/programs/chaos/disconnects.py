@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from harborage.runtime.host import Runtime
     from harborage.runtime.run import Run
 
-__all__ = ["Disconnected", "FamilyPlanner", "disconnects", "run_of", "stroll"]
-
 LEVELS: Final = 3
 _CHILDREN: Final = 2
 _ENDS: Final = frozenset({EventType.TASK_COMPLETED, EventType.TASK_FAILED, EventType.TASK_CANCELLED})

@@ -21,8 +21,6 @@ import msgspec
 
 from tests.programs.chaos.worker import Orders, work
 
-__all__ = ["ForkServer"]
-
 _ROOT = Path(__file__).resolve().parents[3]
 
 

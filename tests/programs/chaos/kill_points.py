@@ -17,8 +17,6 @@ from typing import Any, Final, cast
 from harborage.state.storage import Storage
 from harborage.store.errors import LeaseLostError
 
-__all__ = ["STORE_CALLS", "KillPoints", "kinds_of", "watch_commits", "watch_statements", "watched"]
-
 STORE_CALLS: Final = ("commit", "claim", "unread", "next_due", "runs", "pauses")
 """The calls of the store in the life of any run."""
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from harborage.identity import Quadruple
     from tests.programs.chaos.cluster import Cluster
 
-__all__ = ["ALL_CONTROLS", "People"]
-
 _LOOK_S: Final = 0.05
 
 _PAYLOADS: Final[dict[ControlType, Callable[[str, int], dict[str, Any] | None]]] = {

@@ -20,8 +20,6 @@ from harborage.testing.simulation import ServiceCall
 if TYPE_CHECKING:
     from tests.programs.chaos.kill_points import KillPoints
 
-__all__ = ["Client", "Held", "Service", "Wanted"]
-
 _AGAIN_S = 0.5
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from tests.programs.chaos.databases import Database
     from tests.programs.chaos.forkserver import ForkServer
 
-__all__ = ["Soaked", "soak"]
-
 _WORKERS: Final = 3
 _RUNS_A_SESSION: Final = 10
 _SPAN: Final = 6_000

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tests.programs.chaos.databases import Database
     from tests.programs.chaos.forkserver import ForkServer
 
-__all__ = ["Outcome", "play", "takeovers"]
-
 _MOST_DEATHS: Final = 6
 _SPAN: Final = 220
 _TIMES: Final = 6

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from harborage.testing.simulation import ServiceCall
     from tests.programs.chaos.cluster import Cluster
 
-__all__ = ["LATER", "settled", "verdict"]
-
 LATER: Final = MovedClock(2 * GRACE.total_seconds())
 """A clock by which everything was made a while ago: what was only just made is left to whoever made it."""
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from harborage.store.errors import LeaseLostError
     from harborage.testing.simulation import ServiceCall
 
-__all__ = ["ME", "Errand", "MovedClock", "Orders", "work"]
-
 ME = Identity("tenant", "user", "session-0")
 _LINGER = timedelta(seconds=0.1)
 _LOOK_S = 0.05

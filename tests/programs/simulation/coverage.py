@@ -19,8 +19,6 @@ from harborage.testing.simulation.checks import Evidence, decode_finish, decode_
 if TYPE_CHECKING:
     from harborage.store import Lease
 
-__all__ = ["EVERYTHING", "marks_of"]
-
 _STEPS: Final = {
     "task.spawn": "a task was spawned",
     "task.await": "a task was awaited",

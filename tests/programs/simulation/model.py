@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from harborage.testing.simulation.wire import Wire
     from tests.programs.simulation.world import World
 
-__all__ = ["Model", "Shortener"]
-
 _NAME: Final = re.compile(r"\b[krwgl]\d+\b")
 _PLAN: Final = re.compile(r"\bplan-(\d+)\b")
 

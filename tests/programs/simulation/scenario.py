@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from harborage.testing.simulation.simulation import Simulation
     from harborage.tools import ToolDescriptor
 
-__all__ = ["ME", "Asked", "Scenario", "StuckError"]
-
 ME: Final = Identity("tenant", "user", "session")
 
 _LONGEST_S: Final = 1200.0

@@ -16,8 +16,6 @@ from tests.programs.simulation.coverage import marks_of
 from tests.programs.simulation.scenario import Scenario
 from tests.programs.simulation.workload import Traits, drawn_traits
 
-__all__ = ["Played", "many", "play", "played"]
-
 _CHUNK = 10
 
 

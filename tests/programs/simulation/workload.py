@@ -8,8 +8,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["Traits", "drawn_plan", "drawn_traits"]
-
 _JOINS: Final = ("all", "all", "first_success", "n 2")
 
 

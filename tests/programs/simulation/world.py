@@ -34,8 +34,6 @@ from harborage.tools import CallContext, SideEffect, ToolDescriptor, tool
 if TYPE_CHECKING:
     from harborage.testing.simulation.simulation import Simulation
 
-__all__ = ["Mind", "Outside", "Way", "World", "plain", "tools_of"]
-
 
 class Outside(Protocol):
     """What tools and minds reach."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from harborage.store.examining import Examined, Judges, Part, Place
     from harborage.store.rows import PauseRow, SessionRow
 
-__all__ = ["SQL", "PostgresAudit"]
-
 SQL: Final[Mapping[str, str]] = {
     name: plain(text)
     for package in (sql.__name__, __package__)

@@ -32,8 +32,6 @@ from harborage.store.times import LATEST
 if TYPE_CHECKING:
     from harborage.store.rows import PauseRow, SessionRow
 
-__all__ = ["Asking", "Audit", "AuditRows"]
-
 T = TypeVar("T")
 
 Asking: TypeAlias = Generator[Statement, Sequence[Any], T]

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from harborage.store.sqlite.reading import Reading
     from harborage.store.sqlite.transactions import Transaction
 
-__all__ = ["SQLiteAudit", "page_flaws"]
-
 
 class SQLiteAudit:
     """Checks slices of the tables of one file."""
