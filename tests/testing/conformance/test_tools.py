@@ -113,7 +113,12 @@ class LineServer:
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self.serve(reader, writer))
         self.connections.add(task)
-        task.add_done_callback(self.connections.discard)
+        task.add_done_callback(partial(self.end, writer))
+
+    def end(self, writer: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
+        """Hang up, also on a caller whose task was cancelled before it began."""
+        self.connections.discard(task)
+        writer.transport.abort()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         working: asyncio.Task[Any] | None = None
@@ -136,7 +141,6 @@ class LineServer:
             if working is not None and not working.done():
                 working.cancel()
                 await asyncio.wait([working])
-            writer.transport.abort()
 
     async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         if "list" in request:
