@@ -8,6 +8,9 @@ from harborage.clock import SYSTEM_CLOCK
 from harborage.state.postgres import open_postgres
 from harborage.state.storage import Storage
 from tests.kit import postgres_places
+from tests.kit.postgres_fixtures import new_place, place, proxy, server
+
+__all__ = ["Place", "new_place", "place", "place_type", "proxy", "server"]
 
 
 class Place(postgres_places.Place[Storage]):

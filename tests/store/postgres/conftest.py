@@ -7,6 +7,9 @@ import pytest
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.store.postgres import PostgresStore
 from tests.kit import postgres_places
+from tests.kit.postgres_fixtures import new_place, place, proxy, server
+
+__all__ = ["Place", "new_place", "place", "place_type", "proxy", "server"]
 
 
 class Place(postgres_places.Place[PostgresStore]):
