@@ -109,7 +109,7 @@ DRIVER_IMPORTS = frozenset(
         # … or, on Postgres, its pool of connections and the helpers for the driver.
         *(
             ("harborage.store.postgres", f"harborage.state.postgres.{module}")
-            for module in ("database", "driver", "faults", "notices", "rows")
+            for module in ("database", "driver", "records")
         ),
         # A loop that is embedded without a storage keeps its pauses and its tasks in memory.
         ("harborage.runtime.effects.assembly", "harborage.store.memory"),

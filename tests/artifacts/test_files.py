@@ -24,7 +24,6 @@ from harborage.artifacts import (
     ArtifactStore,
     FileArtifactStore,
     UnsafePathError,
-    atomic,
     files,
     folder,
     values,
@@ -199,7 +198,7 @@ async def test_a_disk_that_refuses_is_named_with_what_to_do(
     """A full, read-only or broken disk gives an error with the path, the reason and a remedy; nothing half is left."""
     store = await FileArtifactStore.open(root)
     with monkeypatch.context() as broken:
-        broken.setattr(atomic.os, call, refuse(code))
+        broken.setattr(folder.os, call, refuse(code))
         with pytest.raises(ArtifactStorageError, match=advice) as caught:
             await store.put_bytes(SCOPE, b"x")
     assert caught.value.path.startswith(str(root))
@@ -236,11 +235,12 @@ async def test_a_write_cut_short_between_bytes_and_entry_is_invisible(
 ) -> None:
     """Bytes whose entry was never written are no artifact, and putting them again completes it."""
     store = FileArtifactStore(root)
+    write_file = folder.write_file
 
     def stop_at_entries(path: Path, data: bytes, temp: Path) -> None:
         if path.name.endswith(META_SUFFIX):
             raise OSError(errno.EIO, "power cut")
-        atomic.write_file(path, data, temp)
+        write_file(path, data, temp)
 
     with monkeypatch.context() as broken:
         broken.setattr(folder, "write_file", stop_at_entries)
@@ -423,7 +423,7 @@ async def test_a_temporary_file_taken_away_is_written_again(root: Path, monkeypa
             folder.ArtifactFolder(root).open()
         replace(source, target)
 
-    monkeypatch.setattr(atomic.os, "replace", replace_after_a_sweep)
+    monkeypatch.setattr(folder.os, "replace", replace_after_a_sweep)
     ref = await store.put_bytes(SCOPE, b"x")
     assert opened == 2
     assert await store.get(SCOPE, ref.id) == b"x"
@@ -433,7 +433,7 @@ async def test_a_temporary_file_taken_away_is_written_again(root: Path, monkeypa
 async def test_a_folder_that_keeps_vanishing_ends_in_an_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A put gives up after a few tries instead of going on for ever."""
     store = FileArtifactStore(root)
-    monkeypatch.setattr(atomic.os, "replace", refuse(errno.ENOENT))
+    monkeypatch.setattr(folder.os, "replace", refuse(errno.ENOENT))
     with pytest.raises(ArtifactStorageError, match="No such file"):
         await store.put_bytes(SCOPE, b"x")
     await store.aclose()
@@ -449,7 +449,7 @@ async def test_a_slow_disk_does_not_hold_up_the_event_loop(root: Path, monkeypat
         loop.call_soon_threadsafe(writing.set)
         assert disk.wait(timeout=30)
 
-    monkeypatch.setattr(atomic.os, "fsync", slow)
+    monkeypatch.setattr(folder.os, "fsync", slow)
     put = asyncio.create_task(store.put_bytes(SCOPE, b"slow"))
     await writing.wait()
     assert await store.get(SCOPE, ready.id) == b"ready"
@@ -469,7 +469,7 @@ async def test_closing_waits_for_what_is_under_way(root: Path, monkeypatch: pyte
         assert disk.wait(timeout=30)
 
     with monkeypatch.context() as slowed:
-        slowed.setattr(atomic.os, "fsync", slow)
+        slowed.setattr(folder.os, "fsync", slow)
         put = asyncio.create_task(store.put_bytes(SCOPE, b"x"))
         await writing.wait()
         put.cancel()

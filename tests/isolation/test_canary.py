@@ -31,7 +31,7 @@ from harborage.store.sql import lists
 from harborage.store.sqlite import reading
 from harborage.store.sqlite.connection import statements
 from harborage.tasks import errors as tasks_errors
-from harborage.tasks.reading import TaskListing
+from harborage.tasks.listing import TaskListing
 from harborage.tasks.registry import InProcessTaskRegistry
 from tests.kit.isolation.canary import watch
 from tests.kit.isolation.operations import KINDS, OPERATIONS

@@ -1,12 +1,23 @@
-"""How memory is set, and how its sizes are estimated."""
+"""What the errors of memory say. How memory is set, and how its sizes are estimated."""
 
 from __future__ import annotations
 
 import pytest
 
 from harborage.errors import InvalidOptionError
-from harborage.memory import Memory, MemoryStrategy, Turn
+from harborage.memory import Memory, MemoryIdentityError, MemoryStrategy, Turn
 from harborage.memory.values import estimate_summary, estimate_turns
+
+
+def test_missing_parts_are_listed_in_words() -> None:
+    """One part alone, two with "and", three with a comma and "and"."""
+    said = {
+        ("tenant_id",): "tenant_id empty",
+        ("tenant_id", "user_id"): "tenant_id and user_id empty",
+        ("tenant_id", "user_id", "session_id"): "tenant_id, user_id and session_id empty",
+    }
+    for missing, text in said.items():
+        assert str(MemoryIdentityError(missing)) == text
 
 
 def test_sizes_are_bytes_by_four_rounded_up() -> None:

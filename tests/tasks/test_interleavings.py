@@ -33,7 +33,7 @@ from harborage.tasks import (
     TaskFailure,
     TaskStatus,
 )
-from harborage.tasks.transitions import ALLOWED
+from harborage.tasks.rules import ALLOWED
 from harborage.testing.clock import FakeClock
 
 FATES = st.lists(st.sampled_from(["through", "through", "refused", "held"]), max_size=6)

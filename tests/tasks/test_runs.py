@@ -20,7 +20,7 @@ from harborage.tasks import (
     TaskFailure,
     TaskStatus,
 )
-from harborage.tasks.closing import EndedRun
+from harborage.tasks.changes import EndedRun
 
 if TYPE_CHECKING:
     from harborage.store import RunRow

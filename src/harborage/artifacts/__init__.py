@@ -7,13 +7,6 @@ from typing import TYPE_CHECKING
 from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from harborage.artifacts.errors import ArtifactCorruptError as ArtifactCorruptError
-    from harborage.artifacts.errors import ArtifactError as ArtifactError
-    from harborage.artifacts.errors import ArtifactNotFoundError as ArtifactNotFoundError
-    from harborage.artifacts.errors import ArtifactScopeError as ArtifactScopeError
-    from harborage.artifacts.errors import ArtifactStorageError as ArtifactStorageError
-    from harborage.artifacts.errors import ArtifactStoreClosedError as ArtifactStoreClosedError
-    from harborage.artifacts.errors import UnsafePathError as UnsafePathError
     from harborage.artifacts.files import FileArtifactStore as FileArtifactStore
     from harborage.artifacts.memory import MemoryArtifactStore as MemoryArtifactStore
     from harborage.artifacts.store import ARTIFACT_DRIVERS as ARTIFACT_DRIVERS
@@ -24,24 +17,30 @@ if TYPE_CHECKING:
     from harborage.artifacts.store import ScopedArtifacts as ScopedArtifacts
     from harborage.artifacts.store import TracksChanges as TracksChanges
     from harborage.artifacts.store import open_artifacts as open_artifacts
+    from harborage.artifacts.values import ArtifactCorruptError as ArtifactCorruptError
+    from harborage.artifacts.values import ArtifactError as ArtifactError
+    from harborage.artifacts.values import ArtifactNotFoundError as ArtifactNotFoundError
     from harborage.artifacts.values import ArtifactRef as ArtifactRef
     from harborage.artifacts.values import ArtifactScope as ArtifactScope
+    from harborage.artifacts.values import ArtifactScopeError as ArtifactScopeError
+    from harborage.artifacts.values import ArtifactStorageError as ArtifactStorageError
+    from harborage.artifacts.values import ArtifactStoreClosedError as ArtifactStoreClosedError
+    from harborage.artifacts.values import UnsafePathError as UnsafePathError
     from harborage.identity import IdentityRequiredError as IdentityRequiredError
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "harborage.artifacts.errors": (
-                "ArtifactCorruptError ArtifactError ArtifactNotFoundError ArtifactScopeError "
-                "ArtifactStorageError ArtifactStoreClosedError UnsafePathError"
-            ),
             "harborage.artifacts.files": "FileArtifactStore",
             "harborage.artifacts.memory": "MemoryArtifactStore",
             "harborage.artifacts.store": (
                 "ARTIFACT_DRIVERS ArtifactConfig ArtifactFactory ArtifactStore ChangeCounts ScopedArtifacts "
                 "TracksChanges open_artifacts"
             ),
-            "harborage.artifacts.values": "ArtifactRef ArtifactScope",
+            "harborage.artifacts.values": (
+                "ArtifactCorruptError ArtifactError ArtifactNotFoundError ArtifactRef ArtifactScope "
+                "ArtifactScopeError ArtifactStorageError ArtifactStoreClosedError UnsafePathError"
+            ),
             "harborage.identity": "IdentityRequiredError",
         },
     )

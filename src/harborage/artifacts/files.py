@@ -14,10 +14,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from harborage.artifacts.errors import ArtifactStoreClosedError
 from harborage.artifacts.folder import ArtifactFolder
 from harborage.artifacts.store import ArtifactStore, ChangeCounts
-from harborage.artifacts.values import ArtifactRef, ArtifactScope, make_ref, require_scope, sha256_hex, to_plain_source
+from harborage.artifacts.values import (
+    ArtifactRef,
+    ArtifactScope,
+    ArtifactStoreClosedError,
+    make_ref,
+    require_scope,
+    sha256_hex,
+    to_plain_source,
+)
 from harborage.errors import InvalidOptionError
 
 if TYPE_CHECKING:

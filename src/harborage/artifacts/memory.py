@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harborage.artifacts.errors import ArtifactStoreClosedError
 from harborage.artifacts.store import ArtifactStore, ChangeCounts
 from harborage.artifacts.values import (
     ArtifactRef,
     ArtifactScope,
+    ArtifactStoreClosedError,
     candidate_ids,
     covers,
     hash_content,

@@ -12,8 +12,15 @@ from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from harborage.artifacts.errors import ArtifactError, ArtifactScopeError
-from harborage.artifacts.values import TEXT_MIME_TYPE, ArtifactRef, ArtifactScope, covers, require_scope
+from harborage.artifacts.values import (
+    TEXT_MIME_TYPE,
+    ArtifactError,
+    ArtifactRef,
+    ArtifactScope,
+    ArtifactScopeError,
+    covers,
+    require_scope,
+)
 from harborage.drivers import DriverTable
 from harborage.errors import InvalidOptionError
 

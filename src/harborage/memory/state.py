@@ -16,11 +16,12 @@ from msgspec.structs import replace
 
 from harborage import codec
 from harborage.errors import error_text
-from harborage.memory.errors import InvalidSnapshotError, MemoryHealthError
 from harborage.memory.values import (
     VERBATIM_TURNS,
+    InvalidSnapshotError,
     Memory,
     MemoryHealth,
+    MemoryHealthError,
     MemoryPatch,
     MemoryStrategy,
     Turn,

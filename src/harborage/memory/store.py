@@ -30,7 +30,6 @@ from harborage.events import (
 )
 from harborage.identity import Identity, Quadruple, missing_parts
 from harborage.ids import new_id
-from harborage.memory.errors import InvalidSnapshotError, MemoryClosedError, MemoryCorruptError, MemoryIdentityError
 from harborage.memory.state import (
     Change,
     MemoryState,
@@ -44,7 +43,18 @@ from harborage.memory.state import (
     restore_state,
     start_recovery,
 )
-from harborage.memory.values import Memory, MemoryHealth, MemoryPatch, MemorySnapshot, MemoryStrategy, Turn
+from harborage.memory.values import (
+    InvalidSnapshotError,
+    Memory,
+    MemoryClosedError,
+    MemoryCorruptError,
+    MemoryHealth,
+    MemoryIdentityError,
+    MemoryPatch,
+    MemorySnapshot,
+    MemoryStrategy,
+    Turn,
+)
 from harborage.state import RecordNotFoundError, StateRecord, StateStore, SwappingStateStore
 
 STATE_KIND: Final = "memory.state"

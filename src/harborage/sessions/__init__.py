@@ -1,6 +1,6 @@
 """Sessions: conversations that are opened, touched, listed, closed for good, and swept when they are abandoned.
 
-`model` has the values, `registry` the operations, `sweeper` the sweep. Sessions are rows of the store of record.
+`model` has the values, `registry` the operations and the sweep. Sessions are rows of the store of record.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from harborage.sessions.errors import SessionAlreadyOpenError as SessionAlreadyOpenError
-    from harborage.sessions.errors import SessionClosedError as SessionClosedError
-    from harborage.sessions.errors import SessionCorruptError as SessionCorruptError
-    from harborage.sessions.errors import SessionError as SessionError
-    from harborage.sessions.errors import SessionMismatchError as SessionMismatchError
-    from harborage.sessions.errors import SessionNotFoundError as SessionNotFoundError
-    from harborage.sessions.errors import SessionRegistryClosedError as SessionRegistryClosedError
     from harborage.sessions.model import Reaped as Reaped
     from harborage.sessions.model import Session as Session
+    from harborage.sessions.model import SessionAlreadyOpenError as SessionAlreadyOpenError
+    from harborage.sessions.model import SessionClosedError as SessionClosedError
+    from harborage.sessions.model import SessionCorruptError as SessionCorruptError
+    from harborage.sessions.model import SessionError as SessionError
     from harborage.sessions.model import SessionFilter as SessionFilter
     from harborage.sessions.model import SessionInspection as SessionInspection
     from harborage.sessions.model import SessionLimits as SessionLimits
+    from harborage.sessions.model import SessionMismatchError as SessionMismatchError
+    from harborage.sessions.model import SessionNotFoundError as SessionNotFoundError
     from harborage.sessions.model import SessionPolicy as SessionPolicy
+    from harborage.sessions.model import SessionRegistryClosedError as SessionRegistryClosedError
     from harborage.sessions.model import Sweep as Sweep
     from harborage.sessions.registry import FLEET_SCOPES as FLEET_SCOPES
     from harborage.sessions.registry import SessionRegistry as SessionRegistry
@@ -30,12 +30,10 @@ else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "harborage.sessions.errors": (
-                "SessionAlreadyOpenError SessionClosedError SessionCorruptError SessionError SessionMismatchError "
-                "SessionNotFoundError SessionRegistryClosedError"
-            ),
             "harborage.sessions.model": (
-                "Reaped Session SessionFilter SessionInspection SessionLimits SessionPolicy Sweep"
+                "Reaped Session SessionAlreadyOpenError SessionClosedError SessionCorruptError SessionError "
+                "SessionFilter SessionInspection SessionLimits SessionMismatchError SessionNotFoundError "
+                "SessionPolicy SessionRegistryClosedError Sweep"
             ),
             "harborage.sessions.registry": "FLEET_SCOPES SessionRegistry",
         },

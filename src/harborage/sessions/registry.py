@@ -1,7 +1,7 @@
 """The session registry: opens, touches, closes, shows and lists sessions, and closes abandoned ones.
 
 The store is the truth; a bus that refuses an event is only logged. A probe, which the caller passes in, says whether a
-run executes in a session.
+run executes in a session: the sweeper leaves such a session open.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Clock, sleep, timers_of
-from harborage.concurrency import Crew
+from harborage.concurrency import CancelScope, Crew
 from harborage.errors import InvalidOptionError
 from harborage.events import (
     AdminActionPayload,
@@ -41,30 +41,92 @@ from harborage.identity import (
     held_scopes,
     require_triple,
 )
-from harborage.sessions.errors import (
-    SessionAlreadyOpenError,
-    SessionClosedError,
-    SessionCorruptError,
-    SessionMismatchError,
-    SessionNotFoundError,
-    SessionRegistryClosedError,
-)
 from harborage.sessions.model import (
     ANY,
     Reaped,
     Session,
+    SessionAlreadyOpenError,
+    SessionClosedError,
+    SessionCorruptError,
     SessionFilter,
     SessionInspection,
+    SessionMismatchError,
+    SessionNotFoundError,
     SessionPolicy,
+    SessionRegistryClosedError,
     Sweep,
+    reason_to_reap,
     session_of,
 )
-from harborage.sessions.sweeper import Sweeper
 from harborage.store.queries import SessionQuery
 from harborage.store.times import micros
 
 if TYPE_CHECKING:
     from harborage.store import SessionRow, Store
+
+_PAGE = 500
+
+
+class Sweeper:
+    """Sweeps a store. `is_running` returns whether a run executes in a session, `reaped` is called for each close."""
+
+    def __init__(
+        self,
+        store: Store,
+        policy: SessionPolicy,
+        is_running: Callable[[Identity], Awaitable[bool]],
+        reaped: Callable[[Session, Reaped], None],
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._policy = policy
+        self._is_running = is_running
+        self._reaped = reaped
+        self._clock = clock
+
+    async def sweep(self) -> Sweep:
+        """Sweep once, for one sweep interval at most; return the closed sessions and the first error."""
+        reaped: list[Identity] = []
+        errors: list[Exception] = []
+        with CancelScope(timers_of(self._clock), self._policy.sweep_interval.total_seconds()) as scope:
+            try:
+                await self._close_expired(reaped, errors)
+            except Exception as error:  # noqa: BLE001 - part of the result
+                errors.append(error)
+        if scope.was_cancelled:
+            errors.append(TimeoutError("the sweep took longer than the sweep interval; the rest waits for the next"))
+        return Sweep(tuple(reaped), errors[0] if errors else None)
+
+    async def _close_expired(self, reaped: list[Identity], errors: list[Exception]) -> None:
+        """Close every open session that was last seen, or opened, too long ago."""
+        now = self._clock.now()
+        asked: SessionQuery | None = SessionQuery(
+            only_opened=True,
+            seen_before=micros(now - self._policy.idle_ttl),
+            opened_before=micros(now - self._policy.hard_cap),
+            limit=_PAGE,
+        )
+        while asked is not None:
+            page = await self._store.sessions(asked)
+            for row in page.rows:
+                try:
+                    if await self._reap(row):
+                        reaped.append(row.who)
+                except Exception as error:  # noqa: BLE001 - part of the result
+                    errors.append(error)
+            asked = None if page.cursor is None else replace(asked, after=page.cursor)
+
+    async def _reap(self, row: SessionRow) -> bool:
+        reason = reason_to_reap(session_of(row), self._policy, self._clock.now())
+        if reason is None or await self._is_running(row.who):
+            return False
+        # Closed only in the state that was read: a session that is touched meanwhile is not idle any more.
+        done = await self._store.close_session(row.who, reason.value, seen_at=row.seen_at)
+        if not done.is_changed or done.row is None:
+            return False
+        self._reaped(session_of(done.row), reason)
+        return True
+
 
 FLEET_SCOPES = frozenset({"admin", "console:fleet"})
 """With one of these a caller may list sessions of other users."""
@@ -74,7 +136,6 @@ Probe: TypeAlias = Callable[[Identity], bool | Awaitable[bool]]
 
 _VISIT_INTERVAL = timedelta(minutes=1)
 _MAX_VISITED = 1_024
-_PAGE = 500
 logger = logging.getLogger(__name__)
 
 

@@ -11,10 +11,6 @@ from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
     from harborage.identity import IdentityRequiredError as IdentityRequiredError
-    from harborage.state.drivers import STATE_DRIVERS as STATE_DRIVERS
-    from harborage.state.drivers import StateConfig as StateConfig
-    from harborage.state.drivers import StateFactory as StateFactory
-    from harborage.state.drivers import open_state as open_state
     from harborage.state.errors import AnswerLostError as AnswerLostError
     from harborage.state.errors import DatabaseCorruptError as DatabaseCorruptError
     from harborage.state.errors import DatabaseError as DatabaseError
@@ -37,15 +33,18 @@ if TYPE_CHECKING:
     from harborage.state.storage import Storage as Storage
     from harborage.state.storage import StorageFactory as StorageFactory
     from harborage.state.storage import open_storage as open_storage
+    from harborage.state.store import STATE_DRIVERS as STATE_DRIVERS
+    from harborage.state.store import StateConfig as StateConfig
+    from harborage.state.store import StateFactory as StateFactory
     from harborage.state.store import StateRecord as StateRecord
     from harborage.state.store import StateStore as StateStore
     from harborage.state.store import SwappingStateStore as SwappingStateStore
+    from harborage.state.store import open_state as open_state
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "harborage.identity": "IdentityRequiredError",
-            "harborage.state.drivers": "STATE_DRIVERS StateConfig StateFactory open_state",
             "harborage.state.errors": (
                 "AnswerLostError DatabaseCorruptError DatabaseError DatabaseFullError DatabaseLockedError "
                 "DatabasePlaceError DatabaseReadOnlyError DatabaseUnreachableError EventIdConflictError "
@@ -54,6 +53,8 @@ else:
             ),
             "harborage.state.memory": "MemoryStateStore",
             "harborage.state.storage": "STORAGE_DRIVERS Storage StorageFactory open_storage",
-            "harborage.state.store": "StateRecord StateStore SwappingStateStore",
+            "harborage.state.store": (
+                "STATE_DRIVERS StateConfig StateFactory StateRecord StateStore SwappingStateStore open_state"
+            ),
         },
     )

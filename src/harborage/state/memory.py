@@ -13,7 +13,7 @@ from harborage.state.errors import EventIdConflictError, InvalidRecordError, Rec
 from harborage.state.store import StateRecord, StateStore, check_record, check_slot
 
 if TYPE_CHECKING:
-    from harborage.state.drivers import StateConfig
+    from harborage.state.store import StateConfig
 
 Slot: TypeAlias = tuple[Quadruple, str]
 EventKey: TypeAlias = tuple[Identity, str]

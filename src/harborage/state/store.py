@@ -1,16 +1,19 @@
-"""The record store's port: the latest record of each kind for each run, overwritten in place.
+"""The record store's port, which of them a configuration can name, and the one way from a name to an open store.
 
-A slot is (tenant, user, session, run, kind); an empty run is a slot of its own. It holds one record, not a history:
-what must be kept entry by entry belongs in a journal.
+A record store keeps the latest record of each kind for each run, overwritten in place. A slot is (tenant, user,
+session, run, kind); an empty run is a slot of its own. It holds one record, not a history: what must be kept entry by
+entry belongs in a journal.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from harborage.drivers import DriverTable
 from harborage.identity import Identity, Quadruple, require_triple
 from harborage.state.errors import InvalidRecordError
 
@@ -113,3 +116,31 @@ def check_slot(identity: Quadruple, kind: str, what: str) -> None:
     require_triple(identity, what)
     if not kind:
         raise InvalidRecordError(f"{what}: kind is empty; name what the record is")
+
+
+class StateConfig(msgspec.Struct, frozen=True):
+    """Which driver to open and where its data is; `dsn` may hold a password, so it is never logged."""
+
+    driver: str = "inmem"
+    dsn: str = ""
+
+
+StateFactory: TypeAlias = Callable[[StateConfig], Awaitable[StateStore]]
+
+STATE_DRIVERS: DriverTable[StateFactory] = DriverTable(
+    "state",
+    {
+        "inmem": "harborage.state.memory:make",
+        "postgres": "harborage.state.postgres:make",
+        "sqlite": "harborage.state.sqlite:make",
+    },
+)
+
+
+async def open_state(config: StateConfig, *, drivers: DriverTable[StateFactory] = STATE_DRIVERS) -> StateStore:
+    """The store that `config` asks for, ready for use; a blank driver name means `inmem`.
+
+    Raises:
+        DriverUnknownError: no such driver; the text lists those there are.
+    """
+    return await drivers.factory(config.driver or "inmem")(config)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from harborage.tasks.ends import GroupWatch as GroupWatch
+    from harborage.tasks.ends import RetainTurnWaiter as RetainTurnWaiter
     from harborage.tasks.errors import AcknowledgePublishError as AcknowledgePublishError
     from harborage.tasks.errors import GroupInvalidTransitionError as GroupInvalidTransitionError
     from harborage.tasks.errors import GroupNotFoundError as GroupNotFoundError
@@ -31,8 +33,10 @@ if TYPE_CHECKING:
     from harborage.tasks.listing import TaskCost as TaskCost
     from harborage.tasks.listing import TaskDetail as TaskDetail
     from harborage.tasks.listing import TaskListFilter as TaskListFilter
+    from harborage.tasks.listing import TaskListing as TaskListing
     from harborage.tasks.listing import TaskListRequest as TaskListRequest
     from harborage.tasks.listing import TaskPage as TaskPage
+    from harborage.tasks.listing import TaskReader as TaskReader
     from harborage.tasks.listing import TaskRow as TaskRow
     from harborage.tasks.listing import list_page as list_page
     from harborage.tasks.model import GroupAction as GroupAction
@@ -57,39 +61,34 @@ if TYPE_CHECKING:
     from harborage.tasks.model import TaskStatus as TaskStatus
     from harborage.tasks.model import TaskSummary as TaskSummary
     from harborage.tasks.port import TaskRegistry as TaskRegistry
-    from harborage.tasks.reading import TaskListing as TaskListing
-    from harborage.tasks.reading import TaskReader as TaskReader
     from harborage.tasks.registry import InProcessTaskRegistry as InProcessTaskRegistry
     from harborage.tasks.requests import DEFAULT_MAX_CHILDREN as DEFAULT_MAX_CHILDREN
     from harborage.tasks.requests import DEFAULT_MAX_TREE as DEFAULT_MAX_TREE
     from harborage.tasks.requests import TaskLimits as TaskLimits
-    from harborage.tasks.transitions import pending_order as pending_order
-    from harborage.tasks.watch import GroupWatch as GroupWatch
-    from harborage.tasks.watch import RetainTurnWaiter as RetainTurnWaiter
+    from harborage.tasks.rules import pending_order as pending_order
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
+            "harborage.tasks.ends": "GroupWatch RetainTurnWaiter",
             "harborage.tasks.errors": (
-                "AcknowledgePublishError GroupInvalidTransitionError "
-                "GroupNotFoundError GroupNotSealedError GroupSealedError IdempotencyConflictError InvalidRequestError "
-                "InvalidTransitionError TaskNotFoundError PatchNotFoundError RegistryClosedError StaleChangeError "
-                "TaskCorruptError TaskError TaskLimitError WaitCycleError"
+                "AcknowledgePublishError GroupInvalidTransitionError GroupNotFoundError GroupNotSealedError "
+                "GroupSealedError IdempotencyConflictError InvalidRequestError InvalidTransitionError "
+                "PatchNotFoundError RegistryClosedError StaleChangeError TaskCorruptError TaskError TaskLimitError "
+                "TaskNotFoundError WaitCycleError"
             ),
-            "harborage.tasks.requests": "DEFAULT_MAX_CHILDREN DEFAULT_MAX_TREE TaskLimits",
             "harborage.tasks.listing": (
-                "IdentityMatch StatusStrip TaskCost TaskDetail TaskListFilter TaskListRequest TaskPage TaskRow "
-                "list_page"
+                "IdentityMatch StatusStrip TaskCost TaskDetail TaskListFilter TaskListRequest TaskListing TaskPage "
+                "TaskReader TaskRow list_page"
             ),
             "harborage.tasks.model": (
-                "GroupAction GroupCompletion GroupRequest GroupStatus MemberOutcome PatchAction PatchStatus Propagate "
-                "SpawnRequest SpawnToolRequest Task TaskFailure TaskFilter TaskGroup TaskGroupID TaskHandle TaskID "
-                "TaskKind TaskPatch TaskStatus TaskSummary"
+                "GroupAction GroupCompletion GroupRequest GroupStatus MemberOutcome PatchAction PatchStatus "
+                "Propagate SpawnRequest SpawnToolRequest Task TaskFailure TaskFilter TaskGroup TaskGroupID "
+                "TaskHandle TaskID TaskKind TaskPatch TaskStatus TaskSummary"
             ),
             "harborage.tasks.port": "TaskRegistry",
-            "harborage.tasks.reading": "TaskListing TaskReader",
             "harborage.tasks.registry": "InProcessTaskRegistry",
-            "harborage.tasks.transitions": "pending_order",
-            "harborage.tasks.watch": "GroupWatch RetainTurnWaiter",
+            "harborage.tasks.requests": "DEFAULT_MAX_CHILDREN DEFAULT_MAX_TREE TaskLimits",
+            "harborage.tasks.rules": "pending_order",
         },
     )

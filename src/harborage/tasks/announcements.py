@@ -13,7 +13,7 @@ import msgspec
 from harborage.events import Event, EventType, Payload, Triple, unix_ns
 from harborage.events.payloads import tasks as payloads
 from harborage.tasks.model import GroupCompletion, GroupStatus, MemberOutcome, PatchStatus, Task, TaskGroup, TaskPatch
-from harborage.tasks.transitions import Move
+from harborage.tasks.rules import Move
 
 if TYPE_CHECKING:
     from harborage.identity import Identity

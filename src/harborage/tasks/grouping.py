@@ -1,14 +1,14 @@
 """Groups of tasks: opened, sealed, cancelled, resolved and watched; and ended once their members have.
 
-What a group may do is decided by the rules in `groups`. A group that is to be cancelled with its members is `ending`
-first: it takes no more members, and is cancelled once those it has have ended. Whoever sees the last one end does it.
+What a group may do is decided by `rules`. A group that is to be cancelled with its members is `ending` first: it takes
+no more members, and is cancelled once those it has have ended. Whoever sees the last one end does it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -20,20 +20,9 @@ from harborage.store import GroupStatus as RowStatus
 from harborage.store.errors import RowNotFoundError, RunOverError, StatusConflictError
 from harborage.store.times import moment
 from harborage.tasks import announcements
-from harborage.tasks.closing import Closing
+from harborage.tasks.changes import Closing
 from harborage.tasks.ends import Ends
 from harborage.tasks.errors import GroupInvalidTransitionError, GroupNotFoundError, StaleChangeError
-from harborage.tasks.groups import (
-    FailFast,
-    GroupFacts,
-    check_resolvable,
-    check_sealable,
-    completion_of,
-    fail_fast_reason,
-    failure_of,
-    outcome_of,
-    verdict,
-)
 from harborage.tasks.model import (
     GroupAction,
     GroupCompletion,
@@ -46,6 +35,17 @@ from harborage.tasks.model import (
 )
 from harborage.tasks.requests import redacted_text
 from harborage.tasks.rows import group_of, kept_members, members_document, task_of
+from harborage.tasks.rules import (
+    FailFast,
+    GroupFacts,
+    check_resolvable,
+    check_sealable,
+    completion_of,
+    fail_fast_reason,
+    failure_of,
+    outcome_of,
+    verdict,
+)
 from harborage.tasks.trees import below, cancellation
 
 if TYPE_CHECKING:
@@ -53,9 +53,10 @@ if TYPE_CHECKING:
 
     from harborage.clock import Timers
     from harborage.events import Redactor
+    from harborage.identity import Quadruple
     from harborage.store import Committed, GroupLeft, GroupRow, RunRow, Store
-    from harborage.tasks.changes import Changes, Runs
-    from harborage.tasks.watch import GroupWatch
+    from harborage.tasks.changes import Changes, EndedRun, Runs
+    from harborage.tasks.ends import GroupWatch
 
 ACTION_CANCEL_REASON: Final = "action:cancel"
 """The reason of a group that was cancelled by `apply_group`."""
@@ -410,3 +411,40 @@ def facts_of(row: GroupRow) -> GroupFacts:
         live=row.open_members,
         is_ending=row.status is RowStatus.ENDING,
     )
+
+
+class EndedRuns:
+    """The ends of runs as the tasks of one store see them; `read` gives the task of a run."""
+
+    def __init__(self, groups: Groups, read: Callable[[Quadruple], Awaitable[Task]]) -> None:
+        self._groups = groups
+        self._ends = groups.ends
+        self._read = read
+        self.is_closed = False
+
+    async def closing(self, end: EndedRun) -> Closing | None:
+        """What ends the group of a run that ends so in the commit that ends the run; None where the group goes on."""
+        return await self._groups.closing(end.who.identity, end.group, end.member)
+
+    def sole_closing(self, end: EndedRun) -> Closing:
+        """The same of a sealed group of the run's parent that never had another member, without a look at it."""
+        return self._groups.sole_closing(end.who.identity, end.group, end.parent, end.member)
+
+    def ended(
+        self, end: EndedRun, left: GroupLeft | None = None, closing: Closing | None = None
+    ) -> Coroutine[Any, Any, None] | None:
+        """What follows from an end that was recorded, with the end of its group if that is `closing`; None where
+        nothing does. `left` is the group as it then is, where that is known."""
+        if self.is_closed:
+            return None
+        self._ends.run_ended(end.who)
+        if closing is not None:
+            self._ends.group_ended(closing.completion, retains_turn=left is not None and left.retains_turn)
+        follows = bool(end.group) and closing is None and has_to_follow(left, end.status)
+        return self._follow(end, follows=follows) if follows or self._ends.is_awaited(end.who.run_id) else None
+
+    async def _follow(self, end: EndedRun, *, follows: bool) -> None:
+        if self._ends.is_awaited(end.who.run_id):
+            self._ends.wake(await self._read(end.who))
+        if follows:
+            await self._groups.member_ended(end.who.identity, end.group, end.member)

@@ -1,6 +1,6 @@
 """The values of tasks: a task, a group of tasks, a patch, and the requests that create them.
 
-Values only; the rules that move them live in `transitions` and `groups`. Times named `*_at` on a task are unix
+Values only; the rules that move them live in `rules`. Times named `*_at` on a task are unix
 nanoseconds; on a group, and in its completion, they are datetimes in UTC.
 """
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 from harborage.identity import Identity, Quadruple
 
 if TYPE_CHECKING:
+    from harborage.tasks.ends import GroupWatch, RetainTurnWaiter
     from harborage.tasks.model import (
         GroupAction,
         GroupRequest,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
         TaskPatch,
         TaskSummary,
     )
-    from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
 
 Who: TypeAlias = Identity | Quadruple
 

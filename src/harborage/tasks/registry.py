@@ -27,7 +27,6 @@ from harborage.store.errors import (
 from harborage.store.memory import MemoryStore
 from harborage.tasks import announcements
 from harborage.tasks.changes import Changes
-from harborage.tasks.children import Children
 from harborage.tasks.errors import (
     AcknowledgePublishError,
     GroupInvalidTransitionError,
@@ -39,7 +38,7 @@ from harborage.tasks.errors import (
     TaskNotFoundError,
     WaitCycleError,
 )
-from harborage.tasks.grouping import MAX_TRIES, Groups
+from harborage.tasks.grouping import MAX_TRIES, EndedRuns, Groups
 from harborage.tasks.model import (
     GroupAction,
     GroupRequest,
@@ -65,19 +64,17 @@ from harborage.tasks.requests import (
     tool_request,
 )
 from harborage.tasks.rows import outcome_of_failure, outcome_of_result, patch_of, task_of
-from harborage.tasks.run_ends import EndedRuns
+from harborage.tasks.rules import Move as Step
+from harborage.tasks.rules import target_of
 from harborage.tasks.spawning import Spawning
-from harborage.tasks.transitions import Move as Step
-from harborage.tasks.transitions import target_of
-from harborage.tasks.trees import below, cancellation, circle, rows_of
+from harborage.tasks.trees import Children, below, cancellation, circle, rows_of
 
 if TYPE_CHECKING:
     from harborage.clock import Timers
     from harborage.store import Committed
-    from harborage.tasks.changes import Launch, Runs
-    from harborage.tasks.closing import Closing
+    from harborage.tasks.changes import Closing, Launch, Runs
+    from harborage.tasks.ends import GroupWatch, RetainTurnWaiter
     from harborage.tasks.port import Who
-    from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
 
 _ANY: Final = TaskFilter()
 _DECIDED: Final = {PatchAction.ACCEPT: PatchStatus.APPLIED, PatchAction.REJECT: PatchStatus.REJECTED}

@@ -19,8 +19,7 @@ from harborage.sessions import SessionFilter
 from harborage.state.store import StateRecord
 from harborage.store import EventQuery, RunQuery
 from harborage.tasks import GroupRequest, SpawnToolRequest, TaskFailure
-from harborage.tasks.listing import IdentityMatch, TaskListFilter, TaskListRequest
-from harborage.tasks.reading import TaskListing
+from harborage.tasks.listing import IdentityMatch, TaskListFilter, TaskListing, TaskListRequest
 from tests.kit.isolation.tenants import Tenants
 
 Act: TypeAlias = Callable[[Tenants, Identity], Awaitable[Any]]

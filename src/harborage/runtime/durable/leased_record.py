@@ -26,14 +26,14 @@ from harborage.store.errors import (
     StatusConflictError,
 )
 from harborage.store.port import commit_now_of
-from harborage.tasks.closing import EndedRun
+from harborage.tasks.changes import EndedRun
 
 if TYPE_CHECKING:
     from harborage.concurrency import Crew
     from harborage.events import RecordBus
     from harborage.runtime.durable.leased_run import LeasedRun
     from harborage.store import Store
-    from harborage.tasks.closing import Closing, RunEnds
+    from harborage.tasks.changes import Closing, RunEnds
 
 Refuse: TypeAlias = Callable[[ControlEvent], None]
 """Rejects a control that arrived after its run had ended."""

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from harborage.runtime.loop.controls import ControlEvent
     from harborage.runtime.loop.pauses import PauseCoordinator
     from harborage.store import Committed
-    from harborage.tasks.closing import RunEnds
+    from harborage.tasks.changes import RunEnds
 
 _LINGER = timedelta(seconds=1)
 _RECHECK = timedelta(seconds=30)

@@ -41,7 +41,7 @@ from harborage.runtime.loop.context import ContextSource
 from harborage.runtime.loop.controls import ControlEvent
 from harborage.runtime.loop.state import ControlErrors
 from harborage.sessions import SessionRegistry
-from harborage.state.drivers import StateConfig, open_state
+from harborage.state.store import StateConfig, open_state
 from harborage.store import LIVE, RunQuery, Store
 from harborage.store.memory import MemoryStore
 from harborage.tasks import InProcessTaskRegistry, TaskLimits, TaskRegistry

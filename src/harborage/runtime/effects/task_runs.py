@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from harborage.clock import Clock
     from harborage.identity import Quadruple
     from harborage.store import GroupLeft, RunRow
-    from harborage.tasks.changes import Launch
-    from harborage.tasks.closing import Closing, EndedRun
-    from harborage.tasks.run_ends import EndedRuns
+    from harborage.tasks.changes import Closing, EndedRun, Launch
+    from harborage.tasks.grouping import EndedRuns
 
 
 class TaskRuns:

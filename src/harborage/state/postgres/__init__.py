@@ -16,8 +16,7 @@ from harborage.state.postgres.records import PostgresStateStore
 from harborage.state.storage import Storage
 
 if TYPE_CHECKING:
-    from harborage.state.drivers import StateConfig
-    from harborage.state.store import StateStore
+    from harborage.state.store import StateConfig, StateStore
 
 __all__ = [
     "Database",

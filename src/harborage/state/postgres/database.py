@@ -2,14 +2,20 @@
 
 A connection that breaks is replaced and the call made again, as long as what it did cannot have been done twice: each
 call gets to know whether an earlier answer was lost. What the stores mean by their statements is their own business.
+The notices of other stores arrive on a connection of their own. A notice carries no data, only that something may have
+changed: the listener that is called looks for itself. After each break the listeners are called once, since notices
+may have been missed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Self, TypeAlias, TypeVar
 
+from harborage.concurrency import Crew
+from harborage.ids import new_id
 from harborage.state.errors import (
     AnswerLostError,
     DatabaseError,
@@ -17,8 +23,18 @@ from harborage.state.errors import (
     StorageUrlError,
     StoreClosedError,
 )
-from harborage.state.postgres.driver import Connection, Connector, Pool, Row, Source, load_driver
-from harborage.state.postgres.faults import UNKNOWN, Fault, address_of, fault_of
+from harborage.state.postgres.driver import (
+    UNKNOWN,
+    Connection,
+    Connector,
+    Fault,
+    Pool,
+    Row,
+    Source,
+    address_of,
+    fault_of,
+    load_driver,
+)
 from harborage.state.sql_files import pending_migrations, read_migrations, read_statements
 
 T = TypeVar("T")
@@ -223,3 +239,89 @@ async def _migrate(pool: Pool, address: str, package: str) -> str:
                 await connection.execute(one.sql)
                 await connection.execute(_SCHEMA["keep_migration"], one.number, one.name, one.checksum)
     return schema
+
+
+CHANNEL = "harborage"
+
+_PULSE_S = 10.0
+_SHORTEST_BREAK_S = 0.05
+_LONGEST_BREAK_S = 5.0
+
+_logger = logging.getLogger(__name__)
+
+
+class Notices:
+    """The listeners of one store. `stamp` goes with every notice that the store sends, so that it ignores its own.
+
+    It listens from the first listener on until it is closed.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._place = f"{database.schema}/"
+        self.stamp = self._place + new_id()
+        self._listeners: list[Callable[[], None]] = []
+        self._crew = Crew(lambda name, error: _logger.error("%s: %s", name, error))
+        self._is_listening = False
+
+    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` on this event loop for every notice; returns a function that removes it."""
+        self._listeners.append(listener)
+        if not self._is_listening:
+            self._is_listening = True
+            self._crew.start(self._listen(), f"notices of {self._database.address}")
+
+        def unlisten() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return unlisten
+
+    def notify(self) -> None:
+        """Call every listener of this store."""
+        for listener in tuple(self._listeners):
+            listener()
+
+    async def aclose(self) -> None:
+        """Listen no more. Closing twice does nothing."""
+        self._listeners.clear()
+        await self._crew.aclose()
+
+    async def _listen(self) -> None:
+        """Hold a connection that listens, for as long as there is a database."""
+        break_s = _SHORTEST_BREAK_S
+        while not self._database.is_closed:
+            try:
+                connection = await self._database.connect()
+            except DatabaseError as error:
+                _logger.warning("notices: %s", error)
+            else:
+                break_s = _SHORTEST_BREAK_S
+                await self._receive(connection)
+            await asyncio.sleep(break_s)
+            break_s = min(2 * break_s, _LONGEST_BREAK_S)
+
+    async def _receive(self, connection: Connection) -> None:
+        """Listen on this connection until it breaks."""
+        is_broken = asyncio.Event()
+        try:
+            connection.add_termination_listener(lambda _: is_broken.set())
+            await connection.add_listener(CHANNEL, self._received)
+            self.notify()
+            while not is_broken.is_set():
+                try:
+                    async with asyncio.timeout(_PULSE_S):
+                        await is_broken.wait()
+                except TimeoutError:
+                    # A peer that vanished without a word is only noticed when it does not answer.
+                    await connection.fetch("select", timeout=_PULSE_S / 2)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a broken connection has many faces; the next one is on its way
+            _logger.warning("notices of %s: %s", self._database.address, error)
+        finally:
+            connection.terminate()
+
+    def _received(self, connection: Any, pid: int, channel: str, payload: str) -> None:
+        if payload != self.stamp and payload.startswith(self._place):
+            self.notify()

@@ -1,7 +1,11 @@
-"""Records by slot in Postgres: one row each, overwritten in place by one statement."""
+"""Records by slot in Postgres: one row each, overwritten in place by one statement.
+
+Free text goes through `kept_text`, since it may hold what Postgres refuses in text; names are kept as they are.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -9,13 +13,35 @@ from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.identity import Identity, Quadruple, effective_quadruple, require_triple
 from harborage.state.errors import EventIdConflictError, InvalidRecordError, RecordNotFoundError, StoreClosedError
 from harborage.state.postgres.database import PACKAGE, Database
-from harborage.state.postgres.faults import is_unique_violation
-from harborage.state.postgres.rows import state_record_of
+from harborage.state.postgres.driver import is_unique_violation
 from harborage.state.sql_files import read_statements
 from harborage.state.store import StateRecord, check_record, check_slot
 
 if TYPE_CHECKING:
-    from harborage.state.postgres.driver import Connection
+    from harborage.state.postgres.driver import Connection, Row
+
+_ESCAPED = re.compile(r"\\(.)")
+
+
+def kept_text(text: str) -> str:
+    r"""Text without NUL: it becomes `\0`, and a backslash becomes two."""
+    if "\0" not in text and "\\" not in text:
+        return text
+    return text.replace("\\", "\\\\").replace("\0", "\\0")
+
+
+def read_text(text: str) -> str:
+    """What was kept by `kept_text`."""
+    if "\\" not in text:
+        return text
+    return _ESCAPED.sub(lambda found: "\0" if found[1] == "0" else found[1], text)
+
+
+def state_record_of(row: Row, tenant_id: str, user_id: str, session_id: str) -> StateRecord:
+    """The record in a row of a slot of this session."""
+    who = Quadruple(tenant_id, user_id, session_id, row["run_id"])
+    return StateRecord(row["event_id"], who, row["kind"], row["data"], row["version"], row["updated_at"])
+
 
 _SQL = read_statements(PACKAGE, "statements/records.sql")
 

@@ -16,8 +16,7 @@ from harborage.state.storage import Storage
 from harborage.store.sqlite import LEASE, Database, SQLiteStore
 
 if TYPE_CHECKING:
-    from harborage.state.drivers import StateConfig
-    from harborage.state.store import StateStore
+    from harborage.state.store import StateConfig, StateStore
 
 __all__ = [
     "SQLiteStateStore",

@@ -13,7 +13,7 @@ from zlib import crc32
 import msgspec
 
 from harborage import codec
-from harborage.state.postgres.rows import kept_text
+from harborage.state.postgres.records import kept_text
 from harborage.store.commit import (
     Change,
     ChangeGroup,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harborage.ids import new_id
 from harborage.state.errors import AnswerLostError, DatabaseUnreachableError
-from harborage.state.postgres.faults import is_unique_violation
+from harborage.state.postgres.driver import is_unique_violation
 from harborage.store.postgres.statements import bound
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from harborage.state.errors import DatabaseError, StoreClosedError
 from harborage.store.postgres.statements import SQL, fetch
 
 if TYPE_CHECKING:
-    from harborage.state.postgres.database import Database
-    from harborage.state.postgres.notices import Notices
+    from harborage.state.postgres.database import Database, Notices
 
 _EVERY_S: Final = 0.02
 _LONGEST_BREAK_S: Final = 1.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from harborage.state.postgres.rows import read_text
+from harborage.state.postgres.records import read_text
 from harborage.store.errors import EntryDamagedError, RowNotFoundError
 from harborage.store.postgres.statements import SQL, fetch, fetchrow, fetchval
 from harborage.store.queries import (

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.state.errors import DatabaseCorruptError, DatabaseError, StoreClosedError
-from harborage.state.postgres.database import Database
-from harborage.state.postgres.notices import Notices
-from harborage.state.postgres.rows import kept_text
+from harborage.state.postgres.database import Database, Notices
+from harborage.state.postgres.records import kept_text
 from harborage.store.commit import Commit, Committed, check_commit, subject_of
 from harborage.store.errors import RowNotFoundError
 from harborage.store.port import MAX_ATTEMPTS, Claimed, SessionChange

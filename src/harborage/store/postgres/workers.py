@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from harborage.state.errors import DatabaseError
-from harborage.state.postgres.faults import fault_of
+from harborage.state.postgres.driver import fault_of
 from harborage.store.errors import WorkerKnownError
 from harborage.store.postgres.statements import SQL, bound, fetch, fetchval
 

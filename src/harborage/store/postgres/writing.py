@@ -23,7 +23,7 @@ from harborage.state.errors import (
     DatabaseUnreachableError,
     StoreClosedError,
 )
-from harborage.state.postgres.faults import UNFIT
+from harborage.state.postgres.driver import UNFIT
 from harborage.store.commit import Commit, is_news
 from harborage.store.postgres.documents import Answer, Batch, answers_of
 from harborage.store.postgres.statements import SQL

@@ -15,7 +15,7 @@ from harborage.state.errors import (
     DatabaseUnreachableError,
     StorageUrlError,
 )
-from harborage.state.postgres.faults import Fault, address_of, fault_of, is_unique_violation
+from harborage.state.postgres.driver import Fault, address_of, fault_of, is_unique_violation
 from harborage.store.errors import LeaseLostError
 from tests.kit.tables import each_row
 

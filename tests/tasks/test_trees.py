@@ -11,8 +11,8 @@ from harborage.identity import Identity
 from harborage.state.errors import DatabaseLockedError
 from harborage.store import Commit, NewRun, Page, RunQuery, RunRow
 from harborage.store.memory import MemoryStore
-from harborage.tasks.children import Children
 from harborage.tasks.errors import RegistryClosedError
+from harborage.tasks.trees import Children
 from harborage.testing.clock import settle
 
 pytestmark = pytest.mark.anyio

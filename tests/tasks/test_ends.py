@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harborage.tasks.watch import Watch
+from harborage.tasks.ends import Watch
 
 pytestmark = pytest.mark.anyio
 
