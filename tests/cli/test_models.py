@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from harborage.cli.main import main
-from harborage.llm.local import PullFailedError, pulling, weights
-from harborage.llm.local.pulling import Pulled
+from harborage.llm.local import PullFailedError, weights
+from harborage.llm.local import weights as pulling
+from harborage.llm.local.weights import Pulled
 
 
 @pytest.fixture(autouse=True)

@@ -56,8 +56,8 @@ from harborage.llm.cassette import (
     record,
     replay,
 )
-from harborage.llm.cassette.scrubbing import Scrubber
-from harborage.llm.chain.downgrade import is_invalid_json_schema_error
+from harborage.llm.cassette.requests import Scrubber
+from harborage.llm.chain.retry import is_invalid_json_schema_error
 from harborage.llm.config import LLM_DRIVERS
 from harborage.llm.opening import open_llm
 from harborage.llm.scripted import Script, ScriptedModel, ScriptedTurn

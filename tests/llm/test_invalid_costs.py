@@ -14,13 +14,11 @@ from harborage.artifacts.memory import MemoryArtifactStore
 from harborage.events.memory_bus import MemoryEventBus
 from harborage.llm import CompleteRequest, CompleteResponse, ConfigSnapshot, Cost, PriceUnknownError, Usage, accounting
 from harborage.llm.account import CallEstimate
-from harborage.llm.chain.accounting import Accounted
-from harborage.llm.chain.metering import Metered
-from harborage.llm.config import Deps
+from harborage.llm.chain.accounting import Accounted, Metered
+from harborage.llm.config import CostOverrides, Deps, ModelProfile
 from harborage.llm.configure import check_settings, complete_settings
 from harborage.llm.errors import LLMConfigError
 from harborage.llm.prices import in_dollars
-from harborage.llm.profile import CostOverrides, ModelProfile
 from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio

@@ -27,8 +27,7 @@ from harborage.llm import (
     Role,
     ValidationFailedError,
 )
-from harborage.llm.chain.downgrade import Downgrading
-from harborage.llm.chain.retry import Retrying
+from harborage.llm.chain.retry import Downgrading, Retrying
 from harborage.planner import (
     AwaitTask,
     Budget,

@@ -16,7 +16,7 @@ import msgspec
 from harborage.artifacts import ArtifactRef, ArtifactScope, ArtifactStore
 from harborage.errors import HarborageError
 from harborage.llm import ConfigSnapshot, ModelProfile
-from harborage.llm.media import image_type
+from harborage.llm.content import image_type
 from harborage.runtime.effects.model import is_own_planner
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def check_attachments(attachments: Sequence[Attachment], agent: Agent, environ: 
     if not any(one.is_image for one in attachments) or not isinstance(agent.model, str | ConfigSnapshot):
         return
     from harborage.llm.configure import complete_settings, configure
-    from harborage.llm.models import known_profile
+    from harborage.llm.providers import known_profile
 
     config = configure(agent.model, environ=environ) if isinstance(agent.model, str) else agent.model
     full = complete_settings(config)

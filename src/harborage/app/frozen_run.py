@@ -21,7 +21,7 @@ from harborage import codec
 from harborage.artifacts import ArtifactScope, ArtifactStore, MemoryArtifactStore
 from harborage.errors import HarborageError
 from harborage.events.redaction import secrets_of
-from harborage.llm.cassette.scrubbing import Scrubber
+from harborage.llm.cassette.requests import Scrubber
 from harborage.runtime.history import RunHistory, build_history
 
 if TYPE_CHECKING:

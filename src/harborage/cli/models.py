@@ -63,8 +63,7 @@ def _row(weights: Weights) -> str:
 
 
 def _pull(name: str) -> int:
-    from harborage.llm.local.pulling import pull
-    from harborage.llm.local.weights import PullFailedError, UnknownWeightsError
+    from harborage.llm.local.weights import PullFailedError, UnknownWeightsError, pull
 
     try:
         pulled = pull(name, report=_report)

@@ -32,10 +32,21 @@ if TYPE_CHECKING:
     from harborage.llm.client import check_message as check_message
     from harborage.llm.config import LLM_DRIVERS as LLM_DRIVERS
     from harborage.llm.config import ConfigSnapshot as ConfigSnapshot
+    from harborage.llm.config import CorrectionsProfile as CorrectionsProfile
+    from harborage.llm.config import CostOverrides as CostOverrides
     from harborage.llm.config import Deps as Deps
     from harborage.llm.config import DriverFactory as DriverFactory
     from harborage.llm.config import Governor as Governor
+    from harborage.llm.config import MessageOrdering as MessageOrdering
+    from harborage.llm.config import ModelProfile as ModelProfile
+    from harborage.llm.config import OutputMode as OutputMode
+    from harborage.llm.config import ReasoningRouting as ReasoningRouting
+    from harborage.llm.config import ResponseShape as ResponseShape
+    from harborage.llm.config import SchemaSanitising as SchemaSanitising
     from harborage.llm.config import TransportPolicy as TransportPolicy
+    from harborage.llm.configure import Posture as Posture
+    from harborage.llm.configure import PostureReader as PostureReader
+    from harborage.llm.configure import posture as posture
     from harborage.llm.content import ArtifactStub as ArtifactStub
     from harborage.llm.content import AudioPart as AudioPart
     from harborage.llm.content import Content as Content
@@ -75,25 +86,14 @@ if TYPE_CHECKING:
     from harborage.llm.errors import UnknownModelStringError as UnknownModelStringError
     from harborage.llm.errors import UnsupportedModelError as UnsupportedModelError
     from harborage.llm.errors import ValidationFailedError as ValidationFailedError
-    from harborage.llm.models import known_profile as known_profile
-    from harborage.llm.models import profile_for as profile_for
     from harborage.llm.opening import open_llm as open_llm
-    from harborage.llm.postures import Posture as Posture
-    from harborage.llm.postures import PostureReader as PostureReader
-    from harborage.llm.postures import posture as posture
-    from harborage.llm.profile import CorrectionsProfile as CorrectionsProfile
-    from harborage.llm.profile import CostOverrides as CostOverrides
-    from harborage.llm.profile import MessageOrdering as MessageOrdering
-    from harborage.llm.profile import ModelProfile as ModelProfile
-    from harborage.llm.profile import OutputMode as OutputMode
-    from harborage.llm.profile import ReasoningRouting as ReasoningRouting
-    from harborage.llm.profile import ResponseShape as ResponseShape
-    from harborage.llm.profile import SchemaSanitising as SchemaSanitising
     from harborage.llm.providers import PROVIDERS as PROVIDERS
     from harborage.llm.providers import ModelRef as ModelRef
     from harborage.llm.providers import Provider as Provider
     from harborage.llm.providers import config_for as config_for
+    from harborage.llm.providers import known_profile as known_profile
     from harborage.llm.providers import parse_model as parse_model
+    from harborage.llm.providers import profile_for as profile_for
     from harborage.llm.providers import resolve_key as resolve_key
     from harborage.llm.providers import with_providers as with_providers
     from harborage.llm.streaming import AnswerBuilder as AnswerBuilder
@@ -106,30 +106,33 @@ else:
                 "Account CallEstimate LimitReachedError PriceUnknownError accounting current_account"
             ),
             "harborage.llm.client": (
-                "ChatMessage CompleteRequest CompleteResponse Cost LLMClient OnDelta ReasoningEffort ResponseFormat "
-                "ResponseFormatKind Role ToolCallStructured ToolChoice ToolDeclaration Usage Validator check_message"
+                "ChatMessage CompleteRequest CompleteResponse Cost LLMClient OnDelta ReasoningEffort "
+                "ResponseFormat ResponseFormatKind Role ToolCallStructured ToolChoice ToolDeclaration Usage "
+                "Validator check_message"
             ),
-            "harborage.llm.config": "LLM_DRIVERS ConfigSnapshot Deps DriverFactory Governor TransportPolicy",
+            "harborage.llm.config": (
+                "ConfigSnapshot CorrectionsProfile CostOverrides Deps DriverFactory Governor LLM_DRIVERS "
+                "MessageOrdering ModelProfile OutputMode ReasoningRouting ResponseShape SchemaSanitising "
+                "TransportPolicy"
+            ),
+            "harborage.llm.configure": "Posture PostureReader posture",
             "harborage.llm.content": (
                 "ArtifactStub AudioPart Content FetchHint FilePart ImagePart Part TextPart check_content"
             ),
             "harborage.llm.errors": (
-                "AuthenticationFailedError BadRequestError ClientClosedError ConnectionFailedError ContextLeakError "
-                "ContextOverflowError ContextWindowExceededError DowngradeExhaustedError "
-                "IncompleteAnswerError LLMConfigError InvalidContentError InvalidJSONSchemaError LLMError "
+                "AuthenticationFailedError BadRequestError ClientClosedError ConnectionFailedError "
+                "ContextLeakError ContextOverflowError ContextWindowExceededError DowngradeExhaustedError "
+                "IncompleteAnswerError InvalidContentError InvalidJSONSchemaError LLMConfigError LLMError "
                 "MalformedAnswerError MissingAPIKeyError ModelNotFoundError OrphanToolCallError ProviderError "
                 "ProviderTimeoutError ProviderUnavailableError QuotaExceededError RateLimitedError "
                 "ReasoningBudgetTooLowError Retry RetryExhaustedError ToolsUnsupportedError UnknownDriverError "
                 "UnknownModelStringError UnsupportedModelError ValidationFailedError"
             ),
-            "harborage.llm.models": "known_profile profile_for",
             "harborage.llm.opening": "open_llm",
-            "harborage.llm.postures": "Posture PostureReader posture",
-            "harborage.llm.profile": (
-                "CorrectionsProfile CostOverrides MessageOrdering ModelProfile OutputMode ReasoningRouting "
-                "ResponseShape SchemaSanitising"
+            "harborage.llm.providers": (
+                "ModelRef PROVIDERS Provider config_for known_profile parse_model profile_for resolve_key "
+                "with_providers"
             ),
-            "harborage.llm.providers": "PROVIDERS ModelRef Provider config_for parse_model resolve_key with_providers",
             "harborage.llm.streaming": "AnswerBuilder",
         },
     )

@@ -21,9 +21,8 @@ from harborage.llm.client import (
     Usage,
     reported_usage,
 )
-from harborage.llm.content import AudioPart, FilePart, ImagePart, Part, TextPart
+from harborage.llm.content import AudioPart, FilePart, ImagePart, Part, TextPart, decode_inline
 from harborage.llm.driver import ErrorOf, StainlessDriver, http_client, http_timeout, import_sdk
-from harborage.llm.media import decode_inline
 from harborage.llm.providers import resolve_key
 from harborage.llm.request_parts import (
     Json,

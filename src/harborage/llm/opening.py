@@ -9,13 +9,10 @@ from __future__ import annotations
 from harborage.drivers import DriverTable, DriverUnknownError
 from harborage.errors import HarborageError
 from harborage.llm.account import PriceUnknownError
-from harborage.llm.chain.accounting import Accounted, Governed
-from harborage.llm.chain.corrections import Correcting
-from harborage.llm.chain.downgrade import Downgrading
+from harborage.llm.chain.accounting import Accounted, Governed, Metered
+from harborage.llm.chain.corrections import Correcting, Naming
 from harborage.llm.chain.layer import Layer
-from harborage.llm.chain.metering import Metered
-from harborage.llm.chain.naming import Naming
-from harborage.llm.chain.retry import Resilient, Retrying
+from harborage.llm.chain.retry import Downgrading, Resilient, Retrying
 from harborage.llm.chain.safety import Safe
 from harborage.llm.client import Cost, LLMClient, Usage
 from harborage.llm.config import LLM_DRIVERS, UNMETERED, ConfigSnapshot, Deps, DriverFactory

@@ -15,7 +15,7 @@ import msgspec
 
 from harborage import codec
 from harborage.llm.client import ChatMessage, CompleteRequest, Cost, ReasoningEffort, Role, Usage, reported_usage
-from harborage.llm.content import AudioPart, ImagePart, Part, TextPart
+from harborage.llm.content import AudioPart, ImagePart, Part, TextPart, decode_inline
 from harborage.llm.driver import Driver, import_sdk
 from harborage.llm.errors import (
     ConnectionFailedError,
@@ -26,7 +26,6 @@ from harborage.llm.errors import (
     MalformedAnswerError,
     ProviderTimeoutError,
 )
-from harborage.llm.media import decode_inline
 from harborage.llm.providers import resolve_key
 from harborage.llm.request_parts import answer_schema, check_tools, effort_of, extra_of, parts_of
 from harborage.llm.transport import Timed

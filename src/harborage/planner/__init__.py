@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     )
     from harborage.identity import IdentityMissingError as IdentityMissingError
     from harborage.identity import IdentityRequiredError as IdentityRequiredError
-    from harborage.planner.artifacts import build_artifact_manifest as build_artifact_manifest
-    from harborage.planner.artifacts import materialize_input_content as materialize_input_content
-    from harborage.planner.artifacts import resolve_provenance as resolve_provenance
     from harborage.planner.compression import CompressionRunner as CompressionRunner
     from harborage.planner.compression import Summariser as Summariser
     from harborage.planner.compression import TokenEstimator as TokenEstimator
@@ -68,24 +65,24 @@ if TYPE_CHECKING:
     from harborage.planner.decisions import AwaitTask as AwaitTask
     from harborage.planner.decisions import CallParallel as CallParallel
     from harborage.planner.decisions import CallTool as CallTool
+    from harborage.planner.decisions import ChunkKind as ChunkKind
     from harborage.planner.decisions import Decision as Decision
     from harborage.planner.decisions import Finish as Finish
+    from harborage.planner.decisions import FinishReason as FinishReason
+    from harborage.planner.decisions import JoinKind as JoinKind
     from harborage.planner.decisions import JoinSpec as JoinSpec
     from harborage.planner.decisions import ParallelBranchObservation as ParallelBranchObservation
     from harborage.planner.decisions import ParallelObservation as ParallelObservation
+    from harborage.planner.decisions import PauseReason as PauseReason
+    from harborage.planner.decisions import ReasoningReplayMode as ReasoningReplayMode
     from harborage.planner.decisions import RequestPause as RequestPause
+    from harborage.planner.decisions import SourceKind as SourceKind
     from harborage.planner.decisions import SpawnSpec as SpawnSpec
     from harborage.planner.decisions import SpawnTask as SpawnTask
+    from harborage.planner.decisions import WakeMode as WakeMode
     from harborage.planner.decisions import check_decision as check_decision
     from harborage.planner.decisions import decision_kind as decision_kind
     from harborage.planner.decisions import parallel_observation as parallel_observation
-    from harborage.planner.enums import ChunkKind as ChunkKind
-    from harborage.planner.enums import FinishReason as FinishReason
-    from harborage.planner.enums import JoinKind as JoinKind
-    from harborage.planner.enums import PauseReason as PauseReason
-    from harborage.planner.enums import ReasoningReplayMode as ReasoningReplayMode
-    from harborage.planner.enums import SourceKind as SourceKind
-    from harborage.planner.enums import WakeMode as WakeMode
     from harborage.planner.errors import DeterministicStepError as DeterministicStepError
     from harborage.planner.errors import EmptySummaryError as EmptySummaryError
     from harborage.planner.errors import InvalidConfigError as InvalidConfigError
@@ -137,7 +134,10 @@ if TYPE_CHECKING:
     from harborage.planner.views import SkillResult as SkillResult
     from harborage.planner.views import ToolCallDeferred as ToolCallDeferred
     from harborage.planner.views import ToolCatalogView as ToolCatalogView
+    from harborage.planner.views import build_artifact_manifest as build_artifact_manifest
     from harborage.planner.views import hints_from_config as hints_from_config
+    from harborage.planner.views import materialize_input_content as materialize_input_content
+    from harborage.planner.views import resolve_provenance as resolve_provenance
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
@@ -150,7 +150,6 @@ else:
                 "TrajectoryCompressedPayload TrajectoryCompressionFailedPayload"
             ),
             "harborage.identity": "IdentityMissingError IdentityRequiredError",
-            "harborage.planner.artifacts": "build_artifact_manifest materialize_input_content resolve_provenance",
             "harborage.planner.compression": (
                 "CompressionRunner Summariser TokenEstimator default_token_estimator mechanical_fold"
             ),
@@ -164,12 +163,10 @@ else:
                 "effective_reasoning_replay ends_at_step_limit publish raise_if_cancelled resolve_wake_mode"
             ),
             "harborage.planner.decisions": (
-                "ABSOLUTE_MAX_PARALLEL AwaitTask CallParallel CallTool DECISION_KINDS Decision Finish JoinSpec "
-                "ParallelBranchObservation ParallelObservation RequestPause SpawnSpec SpawnTask check_decision "
+                "ABSOLUTE_MAX_PARALLEL AwaitTask CallParallel CallTool ChunkKind DECISION_KINDS Decision Finish "
+                "FinishReason JoinKind JoinSpec ParallelBranchObservation ParallelObservation PauseReason "
+                "ReasoningReplayMode RequestPause SourceKind SpawnSpec SpawnTask WakeMode check_decision "
                 "decision_kind parallel_observation"
-            ),
-            "harborage.planner.enums": (
-                "ChunkKind FinishReason JoinKind PauseReason ReasoningReplayMode SourceKind WakeMode"
             ),
             "harborage.planner.errors": (
                 "DeterministicStepError EmptySummaryError InvalidConfigError InvalidDecisionError "
@@ -189,7 +186,8 @@ else:
             "harborage.planner.views": (
                 "ArtifactManifestEntry BudgetHints HandleRegistry InputArtifactView MemoryBlocks MemoryView "
                 "PlanningHints PlanningNudges ProcessLocalHandleRegistry Skill SkillLookup SkillResult "
-                "ToolCallDeferred ToolCatalogView hints_from_config"
+                "ToolCallDeferred ToolCatalogView build_artifact_manifest hints_from_config "
+                "materialize_input_content resolve_provenance"
             ),
         },
     )

@@ -15,7 +15,7 @@ from harborage.callables import CallbackKindError, require_async, require_sync
 from harborage.drivers import DriverTable
 from harborage.llm import LLMClient
 from harborage.planner.context import Planner, raise_if_cancelled, resolve_wake_mode
-from harborage.planner.enums import ReasoningReplayMode
+from harborage.planner.decisions import ReasoningReplayMode
 from harborage.planner.errors import InvalidConfigError
 
 DEFAULT_DRIVER = "react"

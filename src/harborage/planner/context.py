@@ -19,7 +19,7 @@ from msgspec.structs import force_setattr
 from harborage.callables import require_sync
 from harborage.events import Event, EventType, Payload
 from harborage.identity import IdentityMissingError, Quadruple, missing_parts
-from harborage.planner.enums import ChunkKind, ReasoningReplayMode, WakeMode
+from harborage.planner.decisions import ChunkKind, ReasoningReplayMode, WakeMode
 from harborage.planner.errors import InvalidConfigError
 from harborage.planner.trajectory import ToolContext, Trajectory
 from harborage.planner.views import (

@@ -8,8 +8,7 @@ import msgspec
 
 from harborage import codec
 from harborage.planner.context import raise_if_cancelled
-from harborage.planner.decisions import Finish
-from harborage.planner.enums import FinishReason
+from harborage.planner.decisions import Finish, FinishReason
 from harborage.planner.errors import InvalidConfigError
 
 if TYPE_CHECKING:

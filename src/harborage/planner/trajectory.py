@@ -16,8 +16,7 @@ from msgspec.structs import force_setattr
 
 from harborage import codec
 from harborage.codec import UnserializableError
-from harborage.planner.decisions import DECISION_KINDS, Decision
-from harborage.planner.enums import SourceKind
+from harborage.planner.decisions import DECISION_KINDS, Decision, SourceKind
 from harborage.planner.errors import TrajectoryCorruptError
 
 HandleID: TypeAlias = str

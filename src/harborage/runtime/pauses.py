@@ -13,7 +13,7 @@ from harborage.exports import lazy_exports
 if TYPE_CHECKING:
     from harborage.codec import UnserializableError as UnserializableError
     from harborage.identity import IdentityRequiredError as IdentityRequiredError
-    from harborage.planner.enums import PauseReason as PauseReason
+    from harborage.planner.decisions import PauseReason as PauseReason
     from harborage.planner.errors import ToolContextLostError as ToolContextLostError
     from harborage.runtime.durable.pauses.coordinator import Coordinator as Coordinator
     from harborage.runtime.durable.pauses.errors import AlreadyAnsweredError as AlreadyAnsweredError
@@ -50,7 +50,7 @@ else:
         {
             "harborage.codec": "UnserializableError",
             "harborage.identity": "IdentityRequiredError",
-            "harborage.planner.enums": "PauseReason",
+            "harborage.planner.decisions": "PauseReason",
             "harborage.planner.errors": "ToolContextLostError",
             "harborage.runtime.durable.pauses.coordinator": "Coordinator",
             "harborage.runtime.durable.pauses.errors": (

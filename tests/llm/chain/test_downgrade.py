@@ -32,7 +32,7 @@ from harborage.llm import (
     Role,
     ToolsUnsupportedError,
 )
-from harborage.llm.chain.downgrade import (
+from harborage.llm.chain.retry import (
     LADDERS,
     Downgrading,
     is_invalid_json_schema_error,

@@ -24,7 +24,7 @@ from harborage.llm import (
     Role,
     TextPart,
 )
-from harborage.llm.chain.materialise import Materialiser
+from harborage.llm.chain.safety import Materialiser
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
 from tests.kit.tables import each_row

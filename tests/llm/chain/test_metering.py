@@ -32,8 +32,8 @@ from harborage.llm import (
     ToolDeclaration,
     Usage,
 )
+from harborage.llm.chain.accounting import Metered, backfill_usage, cost_from_overrides
 from harborage.llm.chain.corrections import Correcting
-from harborage.llm.chain.metering import Metered, backfill_usage, cost_from_overrides
 from harborage.llm.prices import Prices
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.events import EventRecorder

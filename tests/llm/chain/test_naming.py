@@ -21,7 +21,7 @@ from harborage.llm import (
     ToolCallStructured,
     ToolDeclaration,
 )
-from harborage.llm.chain.naming import Naming, wire_names
+from harborage.llm.chain.corrections import Naming, wire_names
 from harborage.testing.llm import ScriptedLLM, says
 
 pytestmark = pytest.mark.anyio

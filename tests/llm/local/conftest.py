@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harborage.llm.local import pulling
-from harborage.llm.local.pulling import pull
-from harborage.llm.local.weights import PullFailedError, Weights
+from harborage.llm.local import weights as pulling
+from harborage.llm.local.weights import PullFailedError, Weights, pull
 
 BODY = b"GGUF" + bytes(range(256)) * 64
 

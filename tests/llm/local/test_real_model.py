@@ -37,8 +37,7 @@ from harborage.llm import (
     ToolDeclaration,
 )
 from harborage.llm.local import LocalServerError, make
-from harborage.llm.local.driver import LocalDriver
-from harborage.llm.local.server import LocalServer
+from harborage.llm.local.driver import LocalDriver, LocalServer
 from harborage.llm.opening import open_llm
 from harborage.llm.providers import config_for, parse_model
 from harborage.tools.standard import standard_tools

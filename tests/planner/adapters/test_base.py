@@ -43,10 +43,11 @@ from harborage.planner.adapters.base import (
     TurnUsage,
     always_ask,
     import_framework,
+    iter_results,
+    list_last_results,
     make_adapted,
     make_finish,
 )
-from harborage.planner.adapters.messages import iter_results, list_last_results
 from harborage.planner.conformance import Capabilities, Harness, run_conformance
 from harborage.planner.finish import FinishPlanner
 from harborage.tools import CallContext, SideEffect, Tool, ToolResult

@@ -19,7 +19,7 @@ from harborage.planner import (
     Trajectory,
     TrajectorySummary,
 )
-from harborage.planner.adapters.messages import build_messages, convert_content, render_stub, render_text
+from harborage.planner.adapters.base import build_messages, convert_content, render_stub, render_text
 from tests.kit.tables import each_row
 
 WHO = Quadruple("tenant", "user", "session", "run")

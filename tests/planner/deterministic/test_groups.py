@@ -27,7 +27,7 @@ from harborage.planner.deterministic import (
     SpawnAndAwaitStep,
     WatchGroupStep,
 )
-from harborage.planner.deterministic.groups import RunStates
+from harborage.planner.deterministic.steps import RunStates
 from harborage.planner.spawning import SpawnDepthExceededError, spawn_request
 from harborage.tasks import (
     GroupNotFoundError,

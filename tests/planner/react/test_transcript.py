@@ -27,7 +27,7 @@ from harborage.planner import (
     TrajectorySummary,
 )
 from harborage.planner.react import DefaultPromptBuilder
-from harborage.planner.react.observations import PLACEHOLDER
+from harborage.planner.react.blocks import PLACEHOLDER
 from harborage.planner.react.transcript import Transcript
 from tests.kit.provider_rules import check_request
 from tests.kit.tables import each_row

@@ -41,7 +41,7 @@ def test_the_planner_looks_for_the_names_that_the_tools_have() -> None:
     """The reference planner recognises two tools by name, and tells models to fetch artifacts with a third."""
     assert built_in.TOOL_SEARCH == react.TOOL_SEARCH_TOOL_NAME
     assert built_in.DECLARATIVE_ACTION == react.DECLARATIVE_ACTION_TOOL_NAME
-    from harborage.planner.react.observations import render_fetch_call
+    from harborage.planner.react.blocks import render_fetch_call
 
     assert render_fetch_call("x").startswith(f"{built_in.ARTIFACT_FETCH}(")
 

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from harborage.llm.client import ChatMessage, CompleteRequest, ReasoningEffort, Role, ToolChoice
-from harborage.llm.content import AudioPart, FilePart, ImagePart, Part, TextPart
-from harborage.llm.media import decode_inline
+from harborage.llm.content import AudioPart, FilePart, ImagePart, Part, TextPart, decode_inline
 from harborage.llm.request_parts import (
     Json,
     alternate_turns,

@@ -22,11 +22,10 @@ from harborage.llm.cassette.cassette import (
     CassetteUnusedError,
 )
 from harborage.llm.cassette.clients import Recording, Replaying, record, replay
-from harborage.llm.cassette.scrubbing import Scrubber
+from harborage.llm.cassette.requests import Scrubber
 from harborage.llm.config import LLM_DRIVERS, ConfigSnapshot, Deps
 from harborage.llm.errors import LLMError
-from harborage.llm.models import profile_for
-from harborage.llm.providers import config_for, parse_model
+from harborage.llm.providers import config_for, parse_model, profile_for
 
 if TYPE_CHECKING:
     from harborage.llm.client import LLMClient

@@ -1,25 +1,184 @@
-"""The two layers that may refuse a call before it is sent, and learn afterwards what it took.
+"""What a call takes: priced and published afterwards, and refused before it is sent where the account has no more.
 
-`Governed` asks the governor that the caller configured. `Accounted` draws on the ambient account: each attempt is
+`Metered` adds to each answer its latency, its tokens and its price. A price is never guessed: the price that the
+provider reports counts, then the prices of the operator, then the price table; without any of them the cost stays
+zero. `Governed` asks the governor that the caller configured. `Accounted` draws on the ambient account: each attempt is
 reserved before it is sent and settled afterwards.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
+from harborage.events import EventType, LLMCost, LLMCostRecordedPayload, LLMUsage
 from harborage.llm.account import CallEstimate, PriceUnknownError, accounting, current_account
-from harborage.llm.chain.conversation import message_tokens, read_conversation, tokens_beside_messages
-from harborage.llm.chain.layer import Layer
-from harborage.llm.client import ChatMessage, CompleteRequest, CompleteResponse, Cost, LLMClient, Usage
+from harborage.llm.chain.conversation import (
+    LIKELY,
+    answer_tokens,
+    memoize_on,
+    message_tokens,
+    read_conversation,
+    tokens_beside_messages,
+    tool_tokens,
+)
+from harborage.llm.chain.layer import Layer, caller_or_empty, publish_event
+from harborage.llm.client import ChatMessage, CompleteRequest, CompleteResponse, Cost, LLMClient, Usage, is_amount
 from harborage.llm.errors import IncompleteAnswerError, LLMError, MalformedAnswerError, ProviderTimeoutError
-from harborage.llm.prices import in_dollars
+from harborage.llm.prices import Prices, in_dollars
 
 if TYPE_CHECKING:
-    from harborage.llm.config import ConfigSnapshot, Deps
+    from harborage.llm.config import ConfigSnapshot, CostOverrides, Deps, ModelProfile
+
+_MILLION: Final = 1_000_000
+
+
+class Metered(Layer):
+    """Completes each answer with its latency and its cost, and records both, even where the call was free."""
+
+    def __init__(self, inner: LLMClient, cfg: ConfigSnapshot, deps: Deps, *, prices: Prices | None = None) -> None:
+        super().__init__(inner, cfg, deps)
+        self._prices = Prices(cfg.provider or cfg.driver, base_url=cfg.base_url) if prices is None else prices
+        self._loading: asyncio.Future[None] | None = None
+
+    async def complete(self, request: CompleteRequest) -> CompleteResponse:
+        self._check_open()
+        model = request.model or self._cfg.model
+        profile = self._cfg.profiles.get(model)
+        began = self._deps.clock.monotonic()
+        loading = self._load_prices()
+        answer = await self._inner.complete(request)
+        latency_ms = round((self._deps.clock.monotonic() - began) * 1000)
+        if loading is not None:
+            # All calls that began before the table was loaded share this, so one that is cancelled leaves it running.
+            await asyncio.shield(loading)
+        answer = self._with_usage(request, answer, profile, latency_ms)
+        cost = self._cost(model, answer)
+        if cost is not answer.cost:
+            answer = msgspec.structs.replace(answer, cost=cost)
+        self._record(model, profile, answer)
+        return answer
+
+    async def load_prices(self) -> None:
+        """Wait until the price table is loaded."""
+        loading = self._load_prices()
+        if loading is not None:
+            await asyncio.shield(loading)
+
+    def price_of(self, model: str, usage: Usage) -> Cost | None:
+        """Return what such a usage costs now: by the operator's prices, then by the table; None without either.
+
+        A model on this machine or network costs nothing.
+        """
+        profile = self._cfg.profiles.get(model)
+        if profile is not None and profile.cost_overrides is not None:
+            return cost_from_overrides(usage, profile.cost_overrides)
+        known = self._prices.cost(model, usage, self._deps.clock.now())
+        return Cost() if known is None and self._prices.is_nearby else known
+
+    def _load_prices(self) -> asyncio.Future[None] | None:
+        """Return the loading of the price table, in a thread beside the first call; None once it is loaded."""
+        if self._prices.is_loaded:
+            return None
+        if self._loading is None:
+            self._loading = asyncio.get_running_loop().run_in_executor(None, self._prices.load)
+        return self._loading
+
+    def _with_usage(
+        self, request: CompleteRequest, answer: CompleteResponse, profile: ModelProfile | None, latency_ms: int
+    ) -> CompleteResponse:
+        """Return the answer with the time it took, and with estimated tokens where the profile asks for them.
+
+        They are estimated here too, because budgets are held against the usage that is recorded here.
+        """
+        usage = msgspec.structs.replace(answer.usage, latency_ms=latency_ms)
+        answer = msgspec.structs.replace(answer, usage=usage)
+        if self._cfg.disable_corrections or profile is None or profile.corrections is None:
+            return answer
+        return backfill_usage(request, answer, profile.cost_overrides) if profile.corrections.usage_backfill else answer
+
+    def _cost(self, model: str, answer: CompleteResponse) -> Cost:
+        reported: Cost | None = answer.cost  # a client that is not ours may have put anything there
+        if reported is not None and reported.total_cost and is_amount(reported.total_cost):
+            return reported
+        known = self.price_of(model, answer.usage)
+        return Cost() if known is None else known
+
+    def _record(self, model: str, profile: ModelProfile | None, answer: CompleteResponse) -> None:
+        who = caller_or_empty()
+        payload = LLMCostRecordedPayload(
+            identity=who,
+            model=model,
+            cost=_recorded_cost(answer.cost),
+            usage=_recorded_usage(answer.usage),
+            context_window_tokens=0 if profile is None else profile.context_window_tokens,
+            occurred_at=self._deps.clock.now(),
+        )
+        publish_event(self._deps, EventType.LLM_COST_RECORDED, payload, who=who)
+
+
+def _recorded_cost(cost: Cost) -> LLMCost:
+    return LLMCost(
+        input_tokens_cost=cost.input_cost,
+        output_tokens_cost=cost.output_cost,
+        reasoning_tokens_cost=cost.reasoning_cost,
+        total_cost=cost.total_cost,
+        currency=cost.currency or "USD",
+    )
+
+
+def _recorded_usage(usage: Usage) -> LLMUsage:
+    return LLMUsage(
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        total_tokens=usage.total_tokens,
+        latency_ms=usage.latency_ms,
+        provider_extras=usage.provider_extras or None,
+    )
+
+
+# ── Estimates for answers that report no usage, rough by nature ─────────────────────────────────────────────────────
+
+
+def backfill_usage(
+    request: CompleteRequest, response: CompleteResponse, overrides: CostOverrides | None
+) -> CompleteResponse:
+    """Return `response` with estimated usage if it has none, priced with `overrides` if it has no price."""
+    usage = response.usage
+    if usage.prompt_tokens or usage.completion_tokens or usage.total_tokens:
+        return response
+    prompt = sum([memoize_on(one, "llm.likely_tokens", _likely_tokens) for one in request.messages])
+    prompt += tool_tokens(request.tools)
+    completion = answer_tokens(response.content, response.tool_calls)
+    usage = msgspec.structs.replace(
+        usage, prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion
+    )
+    cost = response.cost
+    if not cost.total_cost and overrides is not None:
+        cost = cost_from_overrides(usage, overrides)
+    return msgspec.structs.replace(response, usage=usage, cost=cost)
+
+
+def cost_from_overrides(usage: Usage, overrides: CostOverrides) -> Cost:
+    """Return what `usage` costs at the operator's own prices."""
+    prompt = usage.prompt_tokens * overrides.input_per_million / _MILLION
+    completion = usage.completion_tokens * overrides.output_per_million / _MILLION
+    return Cost(
+        input_cost=prompt,
+        output_cost=completion,
+        total_cost=prompt + completion,
+        currency=overrides.currency or "USD",
+    )
+
+
+def _likely_tokens(message: ChatMessage) -> int:
+    return message_tokens(message, LIKELY)
 
 
 _log = logging.getLogger(__name__)

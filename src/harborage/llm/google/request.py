@@ -17,8 +17,7 @@ from harborage.llm.client import (
     Role,
     ToolChoice,
 )
-from harborage.llm.content import AudioPart, FilePart, ImagePart, TextPart
-from harborage.llm.media import decode_inline
+from harborage.llm.content import AudioPart, FilePart, ImagePart, TextPart, decode_inline
 from harborage.llm.request_parts import (
     Json,
     alternate_turns,

@@ -25,8 +25,7 @@ def make(cfg: ConfigSnapshot, deps: Deps) -> LocalDriver:
         WeightsMissingError: the weights are not on this machine; the text says how to fetch them.
     """
     # Listing and fetching weights needs no driver.
-    from harborage.llm.local.driver import LocalDriver
-    from harborage.llm.local.server import check_installed
+    from harborage.llm.local.driver import LocalDriver, check_installed
     from harborage.llm.local.weights import find_file
 
     check_installed()

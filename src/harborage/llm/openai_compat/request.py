@@ -20,14 +20,13 @@ from harborage.llm.client import (
     ToolCallStructured,
     ToolDeclaration,
 )
-from harborage.llm.content import AudioPart, Content, FilePart, ImagePart, Part, TextPart
+from harborage.llm.content import AudioPart, Content, FilePart, ImagePart, Part, TextPart, audio_format, decode_inline
 from harborage.llm.errors import InvalidContentError
-from harborage.llm.media import audio_format, decode_inline
-from harborage.llm.openai_compat.quirks import is_openai_reasoning, quirks_of, thinking_fields
+from harborage.llm.openai_compat.connection import is_openai_reasoning, quirks_of, thinking_fields
 from harborage.llm.request_parts import check_tools, decode_schema, strip_strict_marks
 
 if TYPE_CHECKING:
-    from harborage.llm.openai_compat.quirks import Quirks
+    from harborage.llm.openai_compat.connection import Quirks
 
 
 _EFFORTS = {effort.value: effort for effort in ReasoningEffort if effort}

@@ -1,27 +1,52 @@
 """What all adapters share: the planner around a framework's one turn, what adapting an agent gives, and its errors.
 
 Every adapter makes the same three things of an agent: a planner, tool descriptors and approval policies. The part of
-the framework in a step is a `Turn`: the model's answer in this package's words. No framework is imported here.
+the framework in a step is a `Turn`: the model's answer in this package's words. A run's history becomes neutral chat
+messages: every call is followed by its answer, and each control comes where it arrived. The messages of finished steps
+are built once and memoized on the trajectory; no planner holds state of a run. No framework is imported here.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
 from harborage.errors import MissingExtraError
 from harborage.events import EventType, LLMCost, LLMCostRecordedPayload, LLMUsage
-from harborage.planner.context import OnChunk, RunContext, publish, raise_if_cancelled, require_identity
-from harborage.planner.decisions import CallParallel, CallTool, Decision, Finish
-from harborage.planner.enums import ChunkKind, FinishReason, WakeMode
+from harborage.llm import ArtifactStub, ChatMessage, Content, Role
+from harborage.llm.content import Part, TextPart
+from harborage.planner.context import (
+    OnChunk,
+    RunContext,
+    effective_reasoning_replay,
+    publish,
+    raise_if_cancelled,
+    require_identity,
+)
+from harborage.planner.decisions import (
+    CallParallel,
+    CallTool,
+    ChunkKind,
+    Decision,
+    Finish,
+    FinishReason,
+    ReasoningReplayMode,
+    WakeMode,
+    parallel_observation,
+)
 from harborage.planner.errors import InvalidConfigError, PlannerError
+from harborage.planner.react.blocks import render_changed_artifacts, render_context_blocks
+from harborage.planner.react.tools import ARTIFACT_FETCH_TOOL_NAME, get_tool_names
+from harborage.planner.react.transcript import build_history, render_summary
+from harborage.planner.views import materialize_input_content
 from harborage.tools import CallContext, ErrorClass, Tool, ToolBody, ToolDescriptor, ToolOptions, ToolPolicy, ToolResult
 
 if TYPE_CHECKING:
     from harborage.planner.context import Planner
+    from harborage.planner.trajectory import Step, Trajectory
 
 GatePolicy: TypeAlias = Callable[[Any], bool | tuple[bool, str] | Awaitable[bool | tuple[bool, str]]]
 """Returns whether one call needs a person's approval; takes the request of an approval gate (`tool`, `args`, …)."""
@@ -293,3 +318,88 @@ def _cost_payload(run: RunContext, usage: TurnUsage) -> LLMCostRecordedPayload:
         ),
         occurred_at=run.now(),
     )
+
+
+def build_messages(run: RunContext) -> list[ChatMessage]:
+    """Return the messages before the next decision: context, the user's request, the history; no system message.
+
+    Raises:
+        MemoryBlockUnserializableError: something meant for the model cannot become JSON.
+    """
+    can_fetch = ARTIFACT_FETCH_TOOL_NAME in get_tool_names(run)
+    messages = [_user(text) for text in render_context_blocks(run, can_fetch=can_fetch)]
+    messages.append(_build_request(run))
+    if run.trajectory is not None:
+        mode = effective_reasoning_replay(run, ReasoningReplayMode.NEVER)
+        messages += build_history(run.trajectory, mode, can_fetch=can_fetch)
+    if changed := render_changed_artifacts(run, can_fetch=can_fetch):
+        messages.append(_user(changed))
+    return messages
+
+
+def convert_content(message: ChatMessage, convert: Callable[[Part], Any]) -> Any:
+    """Return a user's message as text, or with media as a list of its parts, each converted for the framework."""
+    parts = message.content.parts or ()
+    if all(isinstance(part, TextPart) for part in parts):
+        return render_text(message)
+    return [convert(part) for part in parts]
+
+
+def render_text(message: ChatMessage) -> str:
+    """Return the text of a message, with stubs in place of everything that is not text."""
+    content = message.content
+    if content.parts is None:
+        return content.text or ""
+    return "".join(part.text if isinstance(part, TextPart) else f"\n{render_stub(part)}\n" for part in content.parts)
+
+
+def render_stub(part: Part) -> str:
+    """Return the text for a part that is not sent as a medium: its address, or how to read the stored artifact."""
+    if isinstance(part, TextPart):
+        return part.text
+    stub: ArtifactStub | None = part.artifact
+    if stub is not None:
+        return stub.text()
+    return part.url or f"(an attachment of type {part.mime or 'unknown'})"
+
+
+def _build_request(run: RunContext) -> ChatMessage:
+    """Return the user's first message. A redirect comes at its own place, unless that is in the summary."""
+    trajectory = run.trajectory
+    query = run.query or ("" if trajectory is None else trajectory.query)
+    summary = None if trajectory is None else trajectory.summary
+    text = (query or run.goal) if summary is None else "\n\n".join((run.goal or query, render_summary(summary)))
+    return ChatMessage(
+        Role.USER, materialize_input_content(text or "(no goal was given)", run.input_artifacts, run.catalog)
+    )
+
+
+def _user(text: str) -> ChatMessage:
+    return ChatMessage(Role.USER, Content(text=text))
+
+
+def iter_results(step: Step) -> Iterator[tuple[str, Any]]:
+    """Yield tool and result of each call of a step, in order; failed calls are left out."""
+    if step.error or step.failure is not None:
+        return
+    seen = step.observation if step.llm_observation is None else step.llm_observation
+    match step.action:
+        case CallTool(tool=tool) if not (isinstance(seen, dict) and seen.keys() == {"error"}):
+            yield tool, seen
+        case CallParallel(branches=branches):
+            joined = parallel_observation(seen)
+            for outcome in () if joined is None else sorted(joined.branches, key=lambda one: one.index):
+                if not outcome.error and outcome.index < len(branches):
+                    yield branches[outcome.index].tool, outcome.value
+        case _:
+            return
+
+
+def list_last_results(trajectory: Trajectory | None) -> list[tuple[str, Any]]:
+    """Return tool and result of each call of the last step; none when a control has arrived since."""
+    if trajectory is None or not trajectory.steps:
+        return []
+    inputs = trajectory.steering_inputs
+    if inputs and inputs[-1].at_step >= len(trajectory.steps):
+        return []
+    return list(iter_results(trajectory.steps[-1]))

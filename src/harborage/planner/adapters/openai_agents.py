@@ -18,20 +18,17 @@ from harborage.planner.adapters.base import (
     OneTurnPlanner,
     Turn,
     TurnUsage,
-    import_framework,
-    make_adapted,
-    make_finish,
-)
-from harborage.planner.adapters.messages import (
     build_messages,
     convert_content,
+    import_framework,
     list_last_results,
+    make_adapted,
+    make_finish,
     render_stub,
     render_text,
 )
 from harborage.planner.adapters.openai_agents_tools import AgentTools, HandoffGraph, read_handoff_graph
-from harborage.planner.decisions import CallTool, Finish
-from harborage.planner.enums import FinishReason
+from harborage.planner.decisions import CallTool, Finish, FinishReason
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple

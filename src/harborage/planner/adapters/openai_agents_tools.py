@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harborage import codec
-from harborage.planner.adapters.base import AdapterUnsupportedError, GatePolicy, always_ask, import_framework
-from harborage.planner.adapters.messages import iter_results
+from harborage.planner.adapters.base import (
+    AdapterUnsupportedError,
+    GatePolicy,
+    always_ask,
+    import_framework,
+    iter_results,
+)
 from harborage.tools import CallContext, SideEffect, Tool, ToolBody, ToolInvalidArgsError, ToolResult
 
 if TYPE_CHECKING:

@@ -23,13 +23,15 @@ from harborage.planner.conformance.harness import (
     Skipped,
     default_context,
 )
-from harborage.planner.conformance.pack import Scenario, run_conformance, run_scenario
 from harborage.planner.conformance.scenarios import (
     MAX_PAYLOAD_BYTES,
     MAX_PAYLOAD_DEPTH,
     MAX_PAYLOAD_KEYS,
+    Scenario,
     payload_depth,
     payload_keys,
+    run_conformance,
+    run_scenario,
 )
 
 __all__ = [

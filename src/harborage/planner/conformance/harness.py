@@ -17,7 +17,7 @@ import msgspec
 from harborage.events import BUS_DRIVERS
 from harborage.identity import Quadruple
 from harborage.planner.context import Planner, RunContext
-from harborage.planner.enums import WakeMode
+from harborage.planner.decisions import WakeMode
 from harborage.planner.errors import PlannerError
 from harborage.planner.trajectory import Trajectory
 from harborage.tasks import InProcessTaskRegistry, TaskRegistry

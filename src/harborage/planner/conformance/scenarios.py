@@ -1,16 +1,31 @@
-"""The scenarios of the pack, each of which states one promise of a planner."""
+"""The scenarios of the pack, each of which states one promise of a planner, run one by one on fresh parts."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
 
 from harborage import codec
 from harborage.concurrency import together
 from harborage.errors import HarborageError
 from harborage.identity import Quadruple
-from harborage.planner.conformance.harness import Canned, Capabilities, PromiseBrokenError, expect
+from harborage.planner.conformance.harness import (
+    Bench,
+    Canned,
+    Capabilities,
+    ConformanceFailedError,
+    ConformanceReport,
+    Failed,
+    Outcome,
+    Passed,
+    PromiseBrokenError,
+    ScenarioSkipped,
+    Skipped,
+    expect,
+)
 from harborage.planner.context import Budget, ControlSignals, Planner, RunContext, resolve_wake_mode
 from harborage.planner.decisions import (
     DECISION_KINDS,
@@ -18,18 +33,21 @@ from harborage.planner.decisions import (
     CallParallel,
     Decision,
     Finish,
+    FinishReason,
+    JoinKind,
+    PauseReason,
     RequestPause,
     SpawnTask,
+    WakeMode,
     check_decision,
     decision_kind,
 )
-from harborage.planner.enums import FinishReason, JoinKind, PauseReason, WakeMode
 from harborage.planner.spawning import spawn_request
 from harborage.planner.trajectory import BackgroundMemberOutcome, BackgroundResult, Step, Trajectory
 from harborage.tasks import GroupCompletion, GroupRequest, GroupStatus, GroupWatch, TaskID, TaskRegistry
 
 if TYPE_CHECKING:
-    from harborage.planner.conformance.harness import Bench
+    from harborage.planner.conformance.harness import Harness
 
 _CONCURRENT_RUNS = 64
 _TURNS = 8
@@ -311,3 +329,65 @@ def payload_keys(value: Any, *, guard: int = _GUARD) -> int:
     if isinstance(value, (list, tuple)):
         return sum(payload_keys(item, guard=guard - 1) for item in value)
     return 0
+
+
+class Scenario(StrEnum):
+    """The names of the scenarios, in the order they run."""
+
+    SANITY = "Sanity_NextReturnsDecision"
+    WAKE_MODE = "WakeMode_Declared"
+    SEALED = "Sealed_DecisionSum"
+    TOP_PROMPTS = "TopPrompts_LLMRoundTrip"
+    MALFORMED = "MalformedLLM_Salvage"
+    PARALLEL = "ParallelCall_Atomicity"
+    WAKE_ROUND_TRIP = "WakeMode_RoundTrip"
+    BUDGET = "BudgetAware_FinishDeadlineExceeded"
+    PAUSE_PAYLOAD = "PausePayload_BoundsRespected"
+    STEERING = "Steering_DrainBetweenSteps"
+    CONCURRENT_REUSE = "ConcurrentReuse"
+
+
+_Promise: TypeAlias = Callable[[Bench], Awaitable[None]]
+
+_PROMISES: Final[Mapping[Scenario, _Promise]] = {
+    Scenario.SANITY: next_returns_a_decision,
+    Scenario.WAKE_MODE: the_wake_mode_is_declared,
+    Scenario.SEALED: the_decision_is_one_of_six,
+    Scenario.TOP_PROMPTS: canned_answers_become_decisions,
+    Scenario.MALFORMED: garbage_is_survived,
+    Scenario.PARALLEL: parallel_calls_are_whole,
+    Scenario.WAKE_ROUND_TRIP: the_planner_is_woken,
+    Scenario.BUDGET: an_overdue_run_gets_an_answer,
+    Scenario.PAUSE_PAYLOAD: pause_payloads_keep_their_bounds,
+    Scenario.STEERING: cancelled_runs_finish_as_cancelled,
+    Scenario.CONCURRENT_REUSE: one_instance_serves_many_runs,
+}
+
+
+async def run_conformance(harness: Harness) -> ConformanceReport:
+    """The outcome of every scenario for this planner, each passed, or skipped for a reason that is stated.
+
+    Raises:
+        ConformanceFailedError: scenarios failed; it names every one of them.
+    """
+    report = ConformanceReport({str(scenario): await run_scenario(scenario, harness) for scenario in Scenario})
+    errors = [outcome.error for outcome in report.outcomes.values() if isinstance(outcome, Failed)]
+    if errors:
+        raise ConformanceFailedError(report) from ExceptionGroup("broken promises", errors)
+    return report
+
+
+async def run_scenario(scenario: Scenario | str, harness: Harness) -> Outcome:
+    """The outcome of one scenario. Never: raises for what the planner does; that is an outcome."""
+    promise = _PROMISES[Scenario(scenario)]
+    limit = asyncio.timeout(harness.limit_s)
+    try:
+        async with limit, Bench(harness) as bench:
+            await promise(bench)
+    except ScenarioSkipped as skipped:
+        return Skipped(skipped.reason)
+    except Exception as error:  # noqa: BLE001 - it is the outcome
+        if limit.expired():
+            return Failed(f"not over after {harness.limit_s} s", error)
+        return Failed(f"{type(error).__name__}: {str(error) or 'no message'}", error)
+    return Passed()

@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING
 from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from harborage.planner.deterministic.groups import GroupAwareStep as GroupAwareStep
-    from harborage.planner.deterministic.groups import SpawnAndAwaitStep as SpawnAndAwaitStep
-    from harborage.planner.deterministic.groups import WatchGroupStep as WatchGroupStep
     from harborage.planner.deterministic.planner import DEFAULT_NAME as DEFAULT_NAME
     from harborage.planner.deterministic.planner import FROM_RUNTIME as FROM_RUNTIME
     from harborage.planner.deterministic.planner import DeterministicPlanner as DeterministicPlanner
@@ -21,14 +18,19 @@ if TYPE_CHECKING:
     from harborage.planner.deterministic.steps import CallToolStep as CallToolStep
     from harborage.planner.deterministic.steps import DecisionTreeStep as DecisionTreeStep
     from harborage.planner.deterministic.steps import FinishStep as FinishStep
+    from harborage.planner.deterministic.steps import GroupAwareStep as GroupAwareStep
     from harborage.planner.deterministic.steps import Guard as Guard
     from harborage.planner.deterministic.steps import PauseStep as PauseStep
+    from harborage.planner.deterministic.steps import SpawnAndAwaitStep as SpawnAndAwaitStep
+    from harborage.planner.deterministic.steps import WatchGroupStep as WatchGroupStep
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "harborage.planner.deterministic.groups": "GroupAwareStep SpawnAndAwaitStep WatchGroupStep",
-            "harborage.planner.deterministic.planner": "DEFAULT_NAME FROM_RUNTIME DeterministicPlanner FromRuntime",
-            "harborage.planner.deterministic.steps": "CallToolStep DecisionTreeStep FinishStep Guard PauseStep",
+            "harborage.planner.deterministic.planner": "DEFAULT_NAME DeterministicPlanner FROM_RUNTIME FromRuntime",
+            "harborage.planner.deterministic.steps": (
+                "CallToolStep DecisionTreeStep FinishStep GroupAwareStep Guard PauseStep SpawnAndAwaitStep "
+                "WatchGroupStep"
+            ),
         },
     )

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Final
 from harborage.errors import error_reason
 from harborage.identity import Quadruple, require_quadruple
 from harborage.planner.context import raise_if_cancelled
-from harborage.planner.decisions import Decision, Finish
-from harborage.planner.deterministic.groups import GroupAwareStep, SpawnAndAwaitStep
-from harborage.planner.deterministic.steps import DecisionTreeStep
-from harborage.planner.enums import FinishReason, WakeMode
+from harborage.planner.decisions import Decision, Finish, FinishReason, WakeMode
+from harborage.planner.deterministic.steps import DecisionTreeStep, GroupAwareStep, SpawnAndAwaitStep
 from harborage.planner.errors import DeterministicStepError, InvalidConfigError
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The reference planner that asks a model: `ReActPlanner(client)`, and the prompt it uses.
 
 It uses the same seam as every other planner and imports nothing that a third-party planner could not. Files, in the
-order of a step: `planner` (the step), `prompt` with `blocks`, `transcript`, `observations` and `tools` (the request),
+order of a step: `planner` (the step), `prompt` with `blocks`, `transcript` and `tools` (the request),
 `projection` (the answer), `guidance` (what the next prompt says about mistakes).
 """
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harborage.planner.decisions import CallParallel, CallTool, Decision, Finish
-from harborage.planner.enums import FinishReason
+from harborage.planner.decisions import CallParallel, CallTool, Decision, Finish, FinishReason
 from harborage.planner.react.tools import DECLARATIVE_ACTION_TOOL_NAME
 from harborage.planner.text import to_object
 from harborage.planner.trajectory import INVALID_ARGS_CODE, Step

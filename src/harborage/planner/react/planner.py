@@ -26,8 +26,16 @@ from harborage.llm import (
     ToolChoice,
 )
 from harborage.planner.context import publish, raise_if_cancelled, require_identity
-from harborage.planner.decisions import ABSOLUTE_MAX_PARALLEL, CallTool, Decision, Finish, decision_kind
-from harborage.planner.enums import FinishReason, ReasoningReplayMode, WakeMode
+from harborage.planner.decisions import (
+    ABSOLUTE_MAX_PARALLEL,
+    CallTool,
+    Decision,
+    Finish,
+    FinishReason,
+    ReasoningReplayMode,
+    WakeMode,
+    decision_kind,
+)
 from harborage.planner.errors import InvalidConfigError
 from harborage.planner.react.guidance import (
     count_declarative_outcome,

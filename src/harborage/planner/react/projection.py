@@ -19,11 +19,11 @@ from harborage.planner.decisions import (
     CallTool,
     Decision,
     Finish,
+    FinishReason,
     SpawnSpec,
     SpawnTask,
     check_decision,
 )
-from harborage.planner.enums import FinishReason
 from harborage.planner.errors import InvalidDecisionError
 from harborage.planner.react.tools import (
     AWAIT_TASK_TOOL_NAME,

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from harborage.events import EventType, RepairGuidanceInjectedPayload
 from harborage.llm import ChatMessage, CompleteRequest, Content, Role
-from harborage.planner.artifacts import materialize_input_content
 from harborage.planner.context import RunContext, effective_reasoning_replay, publish
-from harborage.planner.enums import ReasoningReplayMode
+from harborage.planner.decisions import ReasoningReplayMode
 from harborage.planner.react.blocks import (
     render_changed_artifacts,
     render_context_blocks,
@@ -34,6 +33,7 @@ from harborage.planner.react.tools import (
 from harborage.planner.react.transcript import build_history, render_summary
 from harborage.planner.text import one_line, to_content
 from harborage.planner.trajectory import memoize_on
+from harborage.planner.views import materialize_input_content
 
 if TYPE_CHECKING:
     from harborage.planner.react.tools import Toolbox

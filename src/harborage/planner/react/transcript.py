@@ -14,10 +14,15 @@ import msgspec
 
 from harborage import codec
 from harborage.llm import ChatMessage, Content, Role, ToolCallStructured
-from harborage.planner.decisions import AwaitTask, CallParallel, CallTool, Finish, SpawnTask
-from harborage.planner.enums import ReasoningReplayMode
-from harborage.planner.react.blocks import render_background_results, render_injected_context, render_resume_answer
-from harborage.planner.react.observations import PLACEHOLDER, render_branches, render_observation
+from harborage.planner.decisions import AwaitTask, CallParallel, CallTool, Finish, ReasoningReplayMode, SpawnTask
+from harborage.planner.react.blocks import (
+    PLACEHOLDER,
+    render_background_results,
+    render_branches,
+    render_injected_context,
+    render_observation,
+    render_resume_answer,
+)
 from harborage.planner.react.tools import (
     ARTIFACT_FETCH_TOOL_NAME,
     AWAIT_TASK_TOOL_NAME,

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from harborage.planner.repair.attempts import RepairSignals as RepairSignals
     from harborage.planner.repair.attempts import add_correction as add_correction
     from harborage.planner.repair.attempts import call_model as call_model
+    from harborage.planner.repair.declarative import NoActionsFoundError as NoActionsFoundError
+    from harborage.planner.repair.declarative import ToolAction as ToolAction
+    from harborage.planner.repair.declarative import dropped_extra_fields as dropped_extra_fields
+    from harborage.planner.repair.declarative import parse as parse
     from harborage.planner.repair.loop import ActionValidator as ActionValidator
     from harborage.planner.repair.loop import RepairLoop as RepairLoop
     from harborage.planner.repair.loop import RunResult as RunResult
-    from harborage.planner.repair.parser import NoActionsFoundError as NoActionsFoundError
-    from harborage.planner.repair.parser import ToolAction as ToolAction
-    from harborage.planner.repair.parser import dropped_extra_fields as dropped_extra_fields
-    from harborage.planner.repair.parser import parse as parse
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
@@ -37,6 +37,6 @@ else:
                 "RepairSignals add_correction call_model"
             ),
             "harborage.planner.repair.loop": "ActionValidator RepairLoop RunResult",
-            "harborage.planner.repair.parser": "NoActionsFoundError ToolAction dropped_extra_fields parse",
+            "harborage.planner.repair.declarative": "NoActionsFoundError ToolAction dropped_extra_fields parse",
         },
     )

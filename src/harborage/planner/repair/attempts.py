@@ -14,8 +14,7 @@ from harborage.events import EventType, RepairExhaustedPayload
 from harborage.identity import Quadruple, bound, current_quadruple
 from harborage.llm import ChatMessage, CompleteRequest, Content, Role
 from harborage.planner.context import publish, raise_if_cancelled
-from harborage.planner.decisions import Finish
-from harborage.planner.enums import ChunkKind, FinishReason
+from harborage.planner.decisions import ChunkKind, Finish, FinishReason
 from harborage.planner.errors import RepairExhaustedError
 from harborage.planner.text import truncate
 

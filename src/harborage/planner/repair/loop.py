@@ -24,7 +24,7 @@ from harborage.planner.repair.attempts import (
     reset_stream,
     with_stream,
 )
-from harborage.planner.repair.parser import NoActionsFoundError, Reading, ToolAction, read_actions
+from harborage.planner.repair.declarative import NoActionsFoundError, Reading, ToolAction, read_actions
 from harborage.planner.text import printable_name
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 
 from harborage.errors import all_of, names_of
 from harborage.identity import Identity, Quadruple
-from harborage.planner.enums import PauseReason
+from harborage.planner.decisions import PauseReason
 from harborage.planner.trajectory import Trajectory
 
 Who: TypeAlias = Identity | Quadruple

@@ -16,7 +16,7 @@ from harborage.errors import HarborageError, InvalidOptionError, error_reason
 from harborage.events import Event, EventBus, EventType, PauseRequestedPayload, PauseResumedPayload, Payload
 from harborage.identity import Quadruple, current_quadruple, effective_quadruple, held_scopes, require_triple
 from harborage.ids import named_id, new_id
-from harborage.planner.enums import PauseReason
+from harborage.planner.decisions import PauseReason
 from harborage.planner.errors import ToolContextLostError
 from harborage.runtime.durable.pauses.errors import (
     AlreadyResumedError,

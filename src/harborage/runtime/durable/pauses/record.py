@@ -14,7 +14,7 @@ import msgspec
 
 from harborage import codec
 from harborage.identity import Identity
-from harborage.planner.enums import PauseReason
+from harborage.planner.decisions import PauseReason
 from harborage.planner.errors import TrajectoryCorruptError
 from harborage.planner.trajectory import Trajectory
 from harborage.runtime.durable.pauses.errors import CheckpointCorruptError, UnsupportedFormatVersionError

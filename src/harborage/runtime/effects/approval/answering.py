@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 from harborage.identity import Identity, Quadruple, held_scopes
-from harborage.planner.enums import PauseReason
+from harborage.planner.decisions import PauseReason
 from harborage.runtime.durable.pauses.errors import AlreadyResumedError, PauseNotFoundError
 from harborage.runtime.effects.approval.errors import (
     ApprovalDecisionError,

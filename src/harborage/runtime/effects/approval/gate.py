@@ -30,7 +30,7 @@ from harborage.events import (
     ToolRejectedPayload,
 )
 from harborage.identity import Identity, Quadruple, require_triple
-from harborage.planner.enums import PauseReason
+from harborage.planner.decisions import PauseReason
 from harborage.runtime.durable.pauses.errors import AlreadyResumedError
 from harborage.runtime.effects.approval.answering import RECHECK_S, WaitingCall, check_answer, check_decision
 from harborage.runtime.effects.approval.errors import (
