@@ -19,7 +19,7 @@ from harborage.events.rows import encode_event
 from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason, PauseReason
 from harborage.runtime.durable.journal import Ended, Patched, Started, encode_entry, raw
-from harborage.runtime.durable.pauses.rows import opening
+from harborage.runtime.durable.pauses.rows import encode_open_pause
 from harborage.runtime.loop.pauses import Pause, PauseState
 from harborage.runtime.loop.seam import RunRequest
 from harborage.store import EVENT_STEP
@@ -56,7 +56,7 @@ ENTRIES: Final = tuple(
 EVENT: Final = encode_event(
     Event(EventType.TOOL_COMPLETED, _WHO, RedactedMap({"tool": "publish", "call": "1", "result": "published"}), _NOW)
 )
-_QUESTION: Final = opening(
+_QUESTION: Final = encode_open_pause(
     Pause(
         token="p0",
         reason=PauseReason.APPROVAL_REQUIRED,

@@ -175,7 +175,7 @@ def test_questions_are_put_one_at_a_time() -> None:
 
 
 def test_a_question_behind_the_first_closes_quietly() -> None:
-    """When a waiting question is settled elsewhere, the one that is put stays."""
+    """When a waiting question is resolved elsewhere, the one that is put stays."""
     desk = QuestionQueue()
     desk.add(ask("1"))
     desk.add(ask("2"))
@@ -184,7 +184,7 @@ def test_a_question_behind_the_first_closes_quietly() -> None:
 
 
 def test_a_question_is_put_once() -> None:
-    """A question that is shown twice, or that was settled before it was shown, is not put again."""
+    """A question that is shown twice, or that was resolved before it was shown, is not put again."""
     desk = QuestionQueue()
     assert desk.add(ask("1"))
     assert not desk.add(ask("1"))
@@ -196,7 +196,7 @@ def test_a_question_is_put_once() -> None:
 
 
 def test_editing_ends_with_its_question() -> None:
-    """A question that is settled while its arguments are edited leaves nothing to edit."""
+    """A question that is resolved while its arguments are edited leaves nothing to edit."""
     desk = QuestionQueue()
     desk.add(ask("1"))
     desk.add(ask("2"))

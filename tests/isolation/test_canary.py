@@ -108,18 +108,18 @@ def as_admin(owner: type, method: str) -> Break:
 
 
 def anybody(patch: pytest.MonkeyPatch) -> None:
-    """Every caller may settle and see a pause."""
+    """Every caller may resolve and see a pause."""
     patch.setattr(coordinator, "may_act", lambda *_: True)
 
 
 def own_pauses(patch: pytest.MonkeyPatch) -> None:
     """A list of pauses is that of the whole tenant."""
-    patch.setattr(coordinator, "within_reach", lambda wanted, *_: wanted)
+    patch.setattr(coordinator, "narrow_to_caller", lambda wanted, *_: wanted)
 
 
 def pauses_of_tenants(patch: pytest.MonkeyPatch) -> None:
     """A list of pauses is that of the tenants it names."""
-    patch.setattr(coordinator, "tenants_of", lambda wanted, caller, _: wanted.tenants or (caller.tenant_id,))
+    patch.setattr(coordinator, "select_tenants", lambda wanted, caller, _: wanted.tenants or (caller.tenant_id,))
     own_pauses(patch)
 
 

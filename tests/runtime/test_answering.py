@@ -75,7 +75,7 @@ async def test_an_answer_without_a_token_is_for_the_one_open_pause(runtimes: Run
 
 
 async def test_an_answer_for_none_of_several_pauses_is_refused_with_their_list(runtimes: Runtimes) -> None:
-    """Oldest first, each with what it is about; nothing is settled, and with a token each can be."""
+    """Oldest first, each with what it is about; nothing is resolved, and with a token each can be."""
     bench, run = await begun(runtimes, paying(1, 2))
     tokens = [pause.token for pause in reversed(await run.waiting())]
     for verb in (run.approve, run.reject):
@@ -120,10 +120,10 @@ async def test_an_answer_to_a_run_that_waits_for_none_is_refused(runtimes: Runti
     await bench.rt.pauses.resume(pause.token, "resume", who=ME)
     with pytest.raises(NoOutstandingPauseError, match="waits for no answer; there is nothing to approve"):
         await run.approve()
-    with pytest.raises(AlreadyResumedError, match=r"was settled before \(resume by \w+ at "):
+    with pytest.raises(AlreadyResumedError, match=r"was resolved before \(resume by \w+ at "):
         await run.approve(pause.token)
     await settle()
-    await run.approve()  # what the pause that was asked for above is settled by
+    await run.approve()  # what the pause that was asked for above is resolved by
     await bench.end(run)
 
 

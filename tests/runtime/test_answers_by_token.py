@@ -1,4 +1,4 @@
-"""An answer that names a token settles the pause or call of that token, or nothing."""
+"""An answer that names a token resolves the pause or call of that token, or nothing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_a_used_approval_token_does_not_answer_the_next_pause() -> None:
                 token = event.payload.pause_token  # type: ignore[union-attr]
                 await run.approve(token)
             elif event.type == EventType.PAUSE_REQUESTED and token:
-                with pytest.raises(AlreadyResumedError, match=r"was settled before \(approve by \w+ at "):
+                with pytest.raises(AlreadyResumedError, match=r"was resolved before \(approve by \w+ at "):
                     await run.reject(token)
                 with pytest.raises(AlreadyResumedError):
                     await run.resume({"token": token})

@@ -276,7 +276,7 @@ async def test_a_stale_token_is_refused_while_the_run_waits_for_another(place: P
         run = await rt.run(run_id, who=ADA)
         with pytest.raises(ApprovalNotFoundError):
             await answered(rt, pauses[0], ApprovalDecision.APPROVE, who=ADA)
-        with pytest.raises(AlreadyResumedError, match=r"was settled before \(approve by \w+ at "):
+        with pytest.raises(AlreadyResumedError, match=r"was resolved before \(approve by \w+ at "):
             await run.approve(pauses[0].token)
         assert [one.token for one in await place.asked(run, 2)] == [one.token for one in pauses[1:]]
         await run.reject(pauses[1].token)

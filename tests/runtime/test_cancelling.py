@@ -91,7 +91,7 @@ def shop() -> Shop:
 
 
 async def test_a_waiting_run_receives_a_cancel_at_once(runtimes: Runtimes, shop: Shop) -> None:
-    """At a gate, at two, or for a task: the wait ends, the planner is called once more, its questions are settled."""
+    """At a gate, at two, or for a task: the wait ends, the planner is called once more, its questions are resolved."""
 
     def child(run: RunContext) -> Any:
         return AwaitTask(run.trajectory.steps[0].observation["task_id"])
@@ -215,9 +215,9 @@ async def test_an_approval_after_a_cancel_is_refused(runtimes: Runtimes, shop: S
         with pytest.raises(RunCancelledError, match="was cancelled"):
             await verb(pause.token)
     await is_asked.wait()
-    settled = await bench.rt.pauses.status(pause.token, who=ME)
-    assert settled.decision is PauseDecision.REJECT
-    with pytest.raises(AlreadyResumedError, match=r"was settled before \(reject at "):
+    resolved = await bench.rt.pauses.status(pause.token, who=ME)
+    assert resolved.decision is PauseDecision.REJECT
+    with pytest.raises(AlreadyResumedError, match=r"was resolved before \(reject at "):
         await run.approve(pause.token)
     may_answer.set()
     assert await bench.end(run) == BYE

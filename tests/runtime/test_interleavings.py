@@ -168,8 +168,8 @@ class Player:
     def open_pauses(self) -> list[str]:
         """The tokens of pauses on which the run is parked, by what was published; questions about calls are none."""
         asked = [one for one in self.recorder.payloads(PauseRequestedPayload) if one.reason != "approval_required"]
-        settled = {one.token for one in self.recorder.payloads(PauseResumedPayload)}
-        return [one.token for one in asked if one.token not in settled]
+        resolved = {one.token for one in self.recorder.payloads(PauseResumedPayload)}
+        return [one.token for one in asked if one.token not in resolved]
 
     async def act(self, what: str, how: Any) -> None:
         """Do one thing of the script, if there is anything to do it to."""

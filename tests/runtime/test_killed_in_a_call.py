@@ -74,12 +74,12 @@ def began(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     resume = Coordinator.resume
 
     async def late(self: Coordinator, *args: Any, **options: Any) -> Pause:
-        settled = await resume(self, *args, **options)
+        resolved = await resume(self, *args, **options)
         for _ in range(5000):
             if began.is_set():
                 break
             await asyncio.sleep(0)
-        return settled
+        return resolved
 
     monkeypatch.setattr(Coordinator, "resume", late)
     return began

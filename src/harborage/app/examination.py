@@ -13,7 +13,7 @@ from harborage.events.rows import event_flaw
 from harborage.runtime.durable.bodies import digests_of
 from harborage.runtime.durable.engine import ControlUnreadableError
 from harborage.runtime.durable.journal import JournalCorruptError, Started, decode_entry, is_outdated
-from harborage.runtime.durable.pauses.rows import pause_flaw
+from harborage.runtime.durable.pauses.rows import describe_damage
 from harborage.runtime.loop.controls import ControlEvent
 from harborage.runtime.loop.seam import RunRequest
 from harborage.sessions import SessionCorruptError
@@ -117,6 +117,6 @@ def _session(row: SessionRow) -> str:
 
 
 JUDGES: Final = Judges(
-    entry=_entry, bodies=_bodies, run=_run, event=event_flaw, control=_control, pause=pause_flaw, session=_session
+    entry=_entry, bodies=_bodies, run=_run, event=event_flaw, control=_control, pause=describe_damage, session=_session
 )
 """What can be read by the code of today."""

@@ -49,7 +49,7 @@ from harborage.store import RunQuery, RunRow
 if TYPE_CHECKING:
     from harborage.state.storage import Storage
 
-_SETTLE_S: Final = 2.0
+_ANSWER_WAIT_S: Final = 2.0
 _DECISIONS: Final = {
     ControlType.APPROVE: PauseDecision.APPROVE,
     ControlType.REJECT: PauseDecision.REJECT,
@@ -125,19 +125,19 @@ class ControlTarget(msgspec.Struct, frozen=True, kw_only=True):
         try:
             await self.engine.send(who.run_id, answer)  # the first of two answers to one question counts
         except AlreadyResumedError as error:
-            settled = await self._wait_until_settled(question)
-            if settled is not None:
-                raise AlreadyResumedError(settled.token, message=_describe_settled(settled)) from error
+            resolved = await self._wait_until_resolved(question)
+            if resolved is not None:
+                raise AlreadyResumedError(resolved.token, message=_describe_resolved(resolved)) from error
             what = describe_question(question)
             text = f"{what} was already answered; {next_step(self.record)}"
             raise AlreadyResumedError(question.token, message=text) from error
-        settled = await self._wait_until_settled(question)
-        if settled is not None and settled.decision != _DECISIONS[type]:
-            raise AlreadyResumedError(settled.token, message=_describe_settled(settled))
+        resolved = await self._wait_until_resolved(question)
+        if resolved is not None and resolved.decision != _DECISIONS[type]:
+            raise AlreadyResumedError(resolved.token, message=_describe_resolved(resolved))
 
-    async def _wait_until_settled(self, question: Pause) -> Pause | None:
-        """Return the question once it is settled; None when that takes longer than two seconds."""
-        ends_at = SYSTEM_CLOCK.monotonic() + _SETTLE_S
+    async def _wait_until_resolved(self, question: Pause) -> Pause | None:
+        """Return the question once it is resolved; None when that takes longer than two seconds."""
+        ends_at = SYSTEM_CLOCK.monotonic() + _ANSWER_WAIT_S
         while True:
             now = await self.pauses.status(question.token, who=question.identity)
             if not now.is_paused:
@@ -172,10 +172,10 @@ async def open_target(url: str, name: str) -> AsyncIterator[ControlTarget]:
             await bus.aclose()
 
 
-def _describe_settled(settled: Pause) -> str:
-    at = "" if settled.resumed_at is None else f" at {settled.resumed_at:%Y-%m-%d %H:%M:%S} UTC"
-    by = f" by {printable(settled.settled_by, keep='')}" if settled.settled_by else ""
-    return f"{describe_question(settled)} was already answered: {settled.decision}{by}{at}"
+def _describe_resolved(resolved: Pause) -> str:
+    at = "" if resolved.resumed_at is None else f" at {resolved.resumed_at:%Y-%m-%d %H:%M:%S} UTC"
+    by = f" by {printable(resolved.resolved_by, keep='')}" if resolved.resolved_by else ""
+    return f"{describe_question(resolved)} was already answered: {resolved.decision}{by}{at}"
 
 
 async def _find(storage: Storage, name: str, pauses: Coordinator, url: str) -> tuple[RunRow, list[Pause]]:
@@ -206,7 +206,7 @@ async def _find_question(pauses: Coordinator, token: str) -> Pause | None:
     except PauseNotFoundError:
         return None
     if not found.is_paused:
-        raise AlreadyResumedError(found.token, message=_describe_settled(found))
+        raise AlreadyResumedError(found.token, message=_describe_resolved(found))
     return found
 
 

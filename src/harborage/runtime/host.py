@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from harborage.artifacts import ArtifactStore
     from harborage.events import EventBus
     from harborage.memory import Memory, MemoryStrategy, SessionMemory
+    from harborage.runtime.durable.pauses.coordinator import Coordinator
     from harborage.runtime.effects.approval.model import ApprovalPolicy
     from harborage.runtime.history.forking import Fork
     from harborage.runtime.history.replaying import Replayed
-    from harborage.runtime.loop.pauses import PauseCoordinator
     from harborage.sessions import SessionRegistry
     from harborage.state.storage import Storage
     from harborage.store import Commit, Committed
@@ -170,7 +170,7 @@ class Runtime:
         return self._parts.tasks
 
     @property
-    def pauses(self) -> PauseCoordinator:
+    def pauses(self) -> Coordinator:
         """The open pauses: what each run waits for, on whom, until when."""
         return self._parts.pauses
 

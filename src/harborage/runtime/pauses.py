@@ -1,7 +1,7 @@
 """Pauses: work that waits for a person, an event or a deadline, stored so that it outlives the process.
 
-`model` has the values and the port, `coordinator` the order of checks, `rows` the form in the store, `record` the form
-of exports.
+`loop.pauses` has the values, `durable.pauses.coordinator` the order of checks, `rows` the form in the store, `record`
+the form of exports.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from harborage.runtime.durable.pauses.record import encode_pause as encode_pause
     from harborage.runtime.loop.pauses import OPEN as OPEN
     from harborage.runtime.loop.pauses import Pause as Pause
-    from harborage.runtime.loop.pauses import PauseCoordinator as PauseCoordinator
     from harborage.runtime.loop.pauses import PauseDecision as PauseDecision
     from harborage.runtime.loop.pauses import PauseFilter as PauseFilter
     from harborage.runtime.loop.pauses import PausePage as PausePage
@@ -62,8 +61,6 @@ else:
                 "DEFAULT_PAGE_SIZE HEAVY_PAYLOAD_BYTES MAX_PAGE_SIZE ProjectedPayload project_payload"
             ),
             "harborage.runtime.durable.pauses.record": "FORMAT_VERSION decode_pause encode_pause",
-            "harborage.runtime.loop.pauses": (
-                "OPEN Pause PauseCoordinator PauseDecision PauseFilter PausePage PauseRequest PauseState"
-            ),
+            "harborage.runtime.loop.pauses": ("OPEN Pause PauseDecision PauseFilter PausePage PauseRequest PauseState"),
         },
     )

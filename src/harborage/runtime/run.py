@@ -20,12 +20,13 @@ from harborage.runtime.durable.pauses.errors import (
 )
 from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope, check_scope
 from harborage.runtime.loop.errors import NoOutstandingPauseError, SteeringError
-from harborage.runtime.loop.pauses import Pause, PauseCoordinator, PauseFilter
+from harborage.runtime.loop.pauses import Pause, PauseFilter
 
 if TYPE_CHECKING:
     from harborage.events import Event, EventBus
     from harborage.identity import Quadruple
     from harborage.planner import Finish
+    from harborage.runtime.durable.pauses.coordinator import Coordinator
     from harborage.tasks import TaskRegistry
 
 
@@ -45,7 +46,7 @@ class Run:
         who: Quadruple,
         engine: Engine,
         bus: EventBus,
-        pauses: PauseCoordinator,
+        pauses: Coordinator,
         *,
         scope: Scope = Scope.OWNER_USER,
         since: int = 0,
@@ -132,7 +133,7 @@ class Run:
 
         Raises:
             InvalidOptionError: `payload` is neither None nor a dict.
-            PauseNotFoundError, AlreadyResumedError: it names none of this run, or one that was settled before.
+            PauseNotFoundError, AlreadyResumedError: it names none of this run, or one that was resolved before.
             AlreadyAnsweredError: the pause that it names has an answer on its way.
             ToolContextLostError: the run needs a live handle that the process that would execute it does not hold.
         """
@@ -178,7 +179,7 @@ class Run:
             InvalidOptionError: `args` is neither None nor a dict, or `token` or `reason` is no text; nothing was sent.
             NoOutstandingPauseError, PauseAmbiguousError: without a token, when none or several are open.
             PauseNotFoundError: the run has no such pause.
-            AlreadyResumedError: it was settled before.
+            AlreadyResumedError: it was resolved before.
             AlreadyAnsweredError: it has an answer on its way; the first one counts.
             ToolContextLostError: the run needs a live handle that the process that would execute it does not hold.
             RunCancelledError, RunEndedError: the run is cancelled, or has ended.

@@ -41,9 +41,9 @@ from harborage.runtime.loop.state import ControlErrors, RunState
 if TYPE_CHECKING:
     from harborage.events import EventBus
     from harborage.runtime.durable.inbox import Inbox, InboxRegistry
+    from harborage.runtime.durable.pauses.coordinator import Coordinator
     from harborage.runtime.loop.apply import Observed
     from harborage.runtime.loop.controls import AppliedControl
-    from harborage.runtime.loop.pauses import PauseCoordinator
     from harborage.runtime.loop.seam import Durable
     from harborage.tasks import TaskRegistry
 
@@ -69,7 +69,7 @@ class RunLoop:
     def __init__(
         self,
         registry: InboxRegistry | None,
-        coordinator: PauseCoordinator | None,
+        coordinator: Coordinator | None,
         *,
         task_registry: TaskRegistry | None = None,
         bus: EventBus | None = None,
@@ -223,9 +223,9 @@ class RunLoop:
         effects.connect(live)
         try:
             finish = await run_loop(state, recorder, dispatch)
-            await mailbox.handed_over()
+            await mailbox.wait_for_answers()
             if live.hard_cancel is not None and live.hard_cancel.is_fired:
-                await live.hard_cancel.settle()
+                await live.hard_cancel.wait()
             await withdraw_unanswered(self._services, live)
             return finish
         except BaseException:
@@ -264,7 +264,7 @@ def _required(part: T | None, name: str) -> T:
     return part
 
 
-def _gates(gates: ApprovalGate | Mapping[str, ApprovalGate] | None, coordinator: PauseCoordinator | None) -> Gates:
+def _gates(gates: ApprovalGate | Mapping[str, ApprovalGate] | None, coordinator: Coordinator | None) -> Gates:
     """Return the gates of the tools, whose calls are answered through the loop."""
     if isinstance(gates, ApprovalGate):
         _check_coordinator(gates, coordinator, "approval_gates")
@@ -287,10 +287,10 @@ def _gates(gates: ApprovalGate | Mapping[str, ApprovalGate] | None, coordinator:
     return Gates(kept)
 
 
-def _check_coordinator(gate: ApprovalGate, coordinator: PauseCoordinator | None, where: str) -> None:
+def _check_coordinator(gate: ApprovalGate, coordinator: Coordinator | None, where: str) -> None:
     if gate.coordinator is not coordinator:
         raise RunLoopMisconfiguredError(
-            f"{where} opens its pauses at another coordinator than the loop's, which would show and settle none of "
+            f"{where} opens its pauses at another coordinator than the loop's, which would show and resolve none of "
             "them; pass the same coordinator to both"
         )
 

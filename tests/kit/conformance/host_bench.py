@@ -21,7 +21,7 @@ from harborage.runtime.durable.steps import Change, Doubt, EffectTable, Note, St
 from harborage.runtime.loop.arrivals import Arrivals
 from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.loop.seam import Program, RunRequest
-from harborage.runtime.pauses import Pause, PauseCoordinator, PauseRequest
+from harborage.runtime.pauses import Coordinator, Pause, PauseRequest
 from harborage.testing.conformance.checks import ConformanceError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class HostFactory(Protocol):
     """Opens engines over one storage, which starts empty: what one engine leaves there the next one finds."""
 
     @property
-    def pauses(self) -> PauseCoordinator:
+    def pauses(self) -> Coordinator:
         """The coordinator that the engines wait on; it outlives each of them."""
         ...
 

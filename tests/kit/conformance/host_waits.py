@@ -91,7 +91,7 @@ async def a_control_counts_once(bench: HostBench) -> None:
 
 
 async def holds(io: Durable, token: str) -> list[Any]:
-    """Wait on a pause until it is settled; why the run woke, each time, and what it heard then."""
+    """Wait on a pause until it is resolved; why the run woke, each time, and what it heard then."""
     seen: list[Any] = []
     while True:
         woken: Woken = await io.wait(Hold(token))
@@ -120,7 +120,7 @@ async def controls_wake_a_parked_run(bench: HostBench) -> None:
     await bench.phase("r", RunPhase.PARKED)
     await bench.say("r", "two", "three")
     await bench.drained("r", 3)
-    await _settle(bench, pause.token, PauseDecision.RESUME, {"answer": 42})
+    await _resolve(bench, pause.token, PauseDecision.RESUME, {"answer": 42})
     bench.world.open_gate()
     woken = [["one"], ["two", "three"], "resume", {"answer": 42}]
     expect_equal(_flat(await bench.payload("r")), _flat(woken), "why the run woke")
@@ -168,24 +168,24 @@ async def a_cancel_ends_a_wait_behind_messages(bench: HostBench) -> None:
     expect_equal(await bench.payload("r"), ["soft_cancel", ["one", "two", "CANCEL"]], "what the run heard")
 
 
-async def a_pause_settled_while_parked_wakes_the_run(bench: HostBench) -> None:
-    """Whoever settles the pause need not know the run; it goes on with the decision and the payload."""
+async def a_pause_resolved_while_parked_wakes_the_run(bench: HostBench) -> None:
+    """Whoever resolves the pause need not know the run; it goes on with the decision and the payload."""
     for decision in (PauseDecision.APPROVE, PauseDecision.REJECT, PauseDecision.RESUME):
         pause = await bench.pause(str(decision))
         await bench.start(str(decision), waits, goal=pause.token)
         await bench.phase(str(decision), RunPhase.PARKED)
-        await _settle(bench, pause.token, decision, {"by": "ann"})
+        await _resolve(bench, pause.token, decision, {"by": "ann"})
         bench.world.open_gate()
         expect_equal(await bench.payload(str(decision)), [str(decision), {"by": "ann"}], "why the run woke")
 
 
-async def a_pause_settled_between_two_processes_wakes_the_run(bench: HostBench) -> None:
+async def a_pause_resolved_between_two_processes_wakes_the_run(bench: HostBench) -> None:
     """A parked run needs no process: what was decided meanwhile is there when one carries it on."""
     pause = await bench.pause("r")
     await bench.start("r", waits, goal=pause.token)
     await bench.phase("r", RunPhase.PARKED)
     await bench.stop()
-    await _settle(bench, pause.token, PauseDecision.APPROVE, {"by": "bob"})
+    await _resolve(bench, pause.token, PauseDecision.APPROVE, {"by": "bob"})
     await bench.reboot(waits)
     bench.world.open_gate()
     expect_equal(await bench.payload("r"), ["approve", {"by": "bob"}], "why the run woke")
@@ -196,7 +196,7 @@ async def a_wait_that_ended_is_not_waited_for_again(bench: HostBench) -> None:
     pause = await bench.pause("r")
     await bench.start("r", waits, goal=pause.token)
     await bench.phase("r", RunPhase.PARKED)
-    await _settle(bench, pause.token, PauseDecision.RESUME, {"answer": 1})
+    await _resolve(bench, pause.token, PauseDecision.RESUME, {"answer": 1})
     await bench.reached("r")
     for _ in range(2):
         bench.world.reached("r", "linger").clear()
@@ -207,7 +207,7 @@ async def a_wait_that_ended_is_not_waited_for_again(bench: HostBench) -> None:
 
 
 async def a_pause_ends_at_its_deadline(bench: HostBench) -> None:
-    """A pause that nobody settles settles itself, in time and also when no process lived at that time."""
+    """A pause that nobody resolves resolves itself, in time and also when no process lived at that time."""
     for run_id, dies in (("lives", False), ("dies", True)):
         deadline = bench.hosts.now() + timedelta(minutes=2)
         pause = await bench.pause(run_id, deadline)
@@ -223,7 +223,7 @@ async def a_pause_ends_at_its_deadline(bench: HostBench) -> None:
         await bench.hosts.pass_time(121)
         if dies:
             await bench.reboot(program)
-        expect_equal(await bench.payload(run_id), "timeout", "how the pause was settled")
+        expect_equal(await bench.payload(run_id), "timeout", "how the pause was resolved")
 
 
 async def a_deadline_wakes_a_parked_run(bench: HostBench) -> None:
@@ -239,7 +239,7 @@ async def a_deadline_wakes_a_parked_run(bench: HostBench) -> None:
     await bench.hosts.pass_time(11)
     expect_equal(await bench.payload("r"), ["deadline", True], "why the run woke, and what it drained")
     still = await bench.hosts.pauses.status(pause.token, who=SESSION)
-    expect(still.is_paused or not still.settled_by, "the pause was left, or ended with its run")
+    expect(still.is_paused or not still.resolved_by, "the pause was left, or ended with its run")
 
 
 async def interrupted(io: Durable, _: RunRequest) -> Finish:
@@ -300,7 +300,7 @@ async def a_cut_step_stays_cut(bench: HostBench) -> None:
     await bench.send("r", ControlType.CANCEL, HARD)
     await bench.phase("r", RunPhase.PARKED)
     await bench.reboot(program)
-    await _settle(bench, token, PauseDecision.RESUME, None)
+    await _resolve(bench, token, PauseDecision.RESUME, None)
     expect_equal(await bench.payload("r"), ["hard_cancel", ["CANCEL"], ["look", "token"]], "what became of the run")
     expect_equal(len(bench.world.of("r", "linger")), 1, "how often it lingered")
 
@@ -347,7 +347,7 @@ async def a_soft_cancel_is_remembered(bench: HostBench) -> None:
     await bench.phase("r", RunPhase.PARKED)
     bench.world.shut_gate()
     await bench.reboot(program)
-    await _settle(bench, token, PauseDecision.RESUME, None)
+    await _resolve(bench, token, PauseDecision.RESUME, None)
     expect_equal(await bench.payload("r"), [["CANCEL"], "resume", "soft_cancel"], "what became of the run")
 
 
@@ -364,7 +364,7 @@ async def a_hard_cancel_reaches_every_branch(bench: HostBench) -> None:
     expect_equal(await bench.payload("r"), ["hard_cancel"] * 3, "what cut each branch")
 
 
-async def _settle(bench: HostBench, token: str, decision: PauseDecision, payload: dict[str, Any] | None) -> None:
+async def _resolve(bench: HostBench, token: str, decision: PauseDecision, payload: dict[str, Any] | None) -> None:
     await bench.hosts.pauses.resume(token, decision, payload, who=SESSION)
 
 
@@ -380,8 +380,8 @@ SCENARIOS = (
     controls_wake_a_parked_run,
     a_run_that_waits_reads_messages_afterwards,
     a_cancel_ends_a_wait_behind_messages,
-    a_pause_settled_while_parked_wakes_the_run,
-    a_pause_settled_between_two_processes_wakes_the_run,
+    a_pause_resolved_while_parked_wakes_the_run,
+    a_pause_resolved_between_two_processes_wakes_the_run,
     a_wait_that_ended_is_not_waited_for_again,
     a_pause_ends_at_its_deadline,
     a_deadline_wakes_a_parked_run,

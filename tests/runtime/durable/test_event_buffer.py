@@ -320,12 +320,12 @@ async def hand_over(bench: Bench) -> None:
     async def apply() -> None:
         bench.tell("applied")
 
-    def bridge(control: ControlEvent) -> Coroutine[Any, Any, None]:
+    def route(control: ControlEvent) -> Coroutine[Any, Any, None]:
         return apply()
 
-    mailbox.connect(bridge)
+    mailbox.connect(route)
     await send(bench, ControlType.APPROVE)
-    await mailbox.handed_over()
+    await mailbox.wait_for_answers()
     mailbox.outbox = None
     mailbox.close()
 

@@ -44,7 +44,7 @@ ACTING: dict[Effect, Effect] = {
 
 
 class DeafCoordinator(Coordinator):
-    """Tells nobody when a pause is settled, as when the message is lost on its way."""
+    """Tells nobody when a pause is resolved, as when the message is lost on its way."""
 
     def on_resolved(self, token: str, wake: Callable[[Pause], None]) -> Callable[[], None]:
         return lambda: None
@@ -134,12 +134,12 @@ async def test_what_forbids_an_effect_and_what_cuts_it(
     }
     reasons["soft then hard"] = reasons["hard then deadline"] = reasons["hard"]
     wanted = next((why for kind, why in reasons.get(cause, {}).items() if kind is effect), None)
-    assert mailbox.interrupt_of(effect, FLIGHT) == wanted
+    assert mailbox.find_interrupt(effect, FLIGHT) == wanted
     assert flown.done() == (wanted is not None)
     acting = ACTING[effect]
     barred = Interrupt.SOFT_CANCEL if cause == "soft" else mailbox.reason
-    assert mailbox.bar_of(acting, FLIGHT) == (wanted or barred)
-    assert mailbox.bar_of(effect, FLIGHT) == wanted
+    assert mailbox.find_start_blocker(acting, FLIGHT) == (wanted or barred)
+    assert mailbox.find_start_blocker(effect, FLIGHT) == wanted
     flown.cancel()
     await asyncio.wait({flown})
     mailbox.close()
@@ -165,16 +165,16 @@ async def test_only_true_makes_a_cancel_hard(mailbox: Mailbox, inbox: Inbox, pay
 
 
 async def test_an_approval_that_a_gate_waits_for_is_handed_over_at_once(mailbox: Mailbox, inbox: Inbox) -> None:
-    """Only answers that the bridge owns; every other control waits for the boundary, in order."""
+    """Only answers that the route owns; every other control waits for the boundary, in order."""
     handed: list[Any] = []
 
-    def bridge(one: ControlEvent) -> Coroutine[Any, Any, None] | None:
+    def route(one: ControlEvent) -> Coroutine[Any, Any, None] | None:
         return note(one) if (one.payload or {}).get("token") == "mine" else None
 
     async def note(one: ControlEvent) -> None:
         handed.append(one.type)
 
-    mailbox.connect(bridge)
+    mailbox.connect(route)
     for kind, payload in (
         ("USER_MESSAGE", {"message": "a"}),
         ("APPROVE", {"token": "mine"}),
@@ -215,7 +215,7 @@ async def parked(mailbox: Mailbox, token: str, clock: FakeClock, seconds: float 
 
 
 async def test_parking_ends_with_the_pause(mailbox: Mailbox, pauses: Coordinator, clock: FakeClock) -> None:
-    """The answer says how it was settled, with what, and when."""
+    """The answer says how it was resolved, with what, and when."""
     token = await pause(pauses, payload={"q": 1})
     task = asyncio.create_task(parked(mailbox, token, clock))
     await settle()
@@ -223,15 +223,15 @@ async def test_parking_ends_with_the_pause(mailbox: Mailbox, pauses: Coordinator
     assert await task == Woken(PauseDecision.APPROVE, {"q": 1, "a": 2}, clock.now())
 
 
-@pytest.mark.parametrize("settled_first", [True, False])
+@pytest.mark.parametrize("resolved_first", [True, False])
 async def test_a_pause_is_noticed_without_a_notice(
-    inbox: Inbox, crew: Crew, clock: FakeClock, settled_first: bool
+    inbox: Inbox, crew: Crew, clock: FakeClock, resolved_first: bool
 ) -> None:
     """The coordinator is asked again every so often, so a message that was lost only costs time."""
     deaf = DeafCoordinator(clock=clock)
     token = await pause(deaf)
     mailbox = Mailbox(inbox, deaf, crew, clock=clock, recheck_s=30)
-    if settled_first:
+    if resolved_first:
         await deaf.resume(token, PauseDecision.RESUME, who=RUN)
         assert (await mailbox.park(Hold(token))).decision is PauseDecision.RESUME
         return
@@ -245,13 +245,13 @@ async def test_a_pause_is_noticed_without_a_notice(
     assert clock.armed == 0
 
 
-async def test_a_pause_that_is_settled_while_the_store_answers_ends_the_parking(
+async def test_a_pause_that_is_resolved_while_the_store_answers_ends_the_parking(
     inbox: Inbox, crew: Crew, clock: FakeClock
 ) -> None:
     """The answer that comes back then is older than the decision; no time has to pass for the run to go on."""
 
     class Slow(Coordinator):
-        """Answers with what it read before somebody settled the pause."""
+        """Answers with what it read before somebody resolved the pause."""
 
         async def expire(self, token: str) -> Pause:
             read = await super().expire(token)
@@ -272,7 +272,7 @@ async def test_a_pause_that_is_settled_while_the_store_answers_ends_the_parking(
 async def test_parking_ends_at_the_deadline_of_the_pause(
     mailbox: Mailbox, pauses: Coordinator, clock: FakeClock
 ) -> None:
-    """Whoever is parked settles it, long before it would ask again by itself."""
+    """Whoever is parked resolves it, long before it would ask again by itself."""
     until = clock.now() + timedelta(seconds=5)
     token = await pause(pauses, deadline=until, default=PauseDecision.REJECT)
     woken = await parked(mailbox, token, clock, 5, until=until)
@@ -310,8 +310,8 @@ async def test_parking_ends_when_something_came(
     assert clock.armed == 0
 
 
-async def test_a_settled_pause_outranks_what_came(mailbox: Mailbox, pauses: Coordinator, inbox: Inbox) -> None:
-    """The run learns how it was settled first; the control waits for the boundary."""
+async def test_a_resolved_pause_outranks_what_came(mailbox: Mailbox, pauses: Coordinator, inbox: Inbox) -> None:
+    """The run learns how it was resolved first; the control waits for the boundary."""
     token = await pause(pauses)
     inbox.enqueue(control("USER_MESSAGE", {"message": "a"}))
     await pauses.resume(token, PauseDecision.RESUME, who=RUN)
@@ -342,7 +342,7 @@ async def test_a_deadline_that_has_passed_counts_at_once(
 ) -> None:
     """No step may begin first, not even one that never gives way to a timer."""
     mailbox = Mailbox(inbox, pauses, crew, clock=clock, deadline=clock.now())
-    assert mailbox.interrupt_of(CUTTABLE, FLIGHT) is Interrupt.DEADLINE
+    assert mailbox.find_interrupt(CUTTABLE, FLIGHT) is Interrupt.DEADLINE
     assert mailbox.take().is_past_deadline
     assert clock.armed == 0
 
@@ -361,19 +361,19 @@ async def test_a_closed_mailbox_receives_nothing(
 
 async def test_a_soft_cancel_of_before_is_heeded(mailbox: Mailbox) -> None:
     """A run that is resumed does not begin to wait if it had been cancelled; other controls change nothing."""
-    mailbox.recall([control("PAUSE")])
-    assert mailbox.interrupt_of(RESTING, FLIGHT) is None
-    mailbox.recall([control("CANCEL")])
-    mailbox.recall([])
-    assert mailbox.interrupt_of(RESTING, FLIGHT) is Interrupt.SOFT_CANCEL
-    assert mailbox.interrupt_of(CUTTABLE, FLIGHT) is None
+    mailbox.mark_consumed([control("PAUSE")])
+    assert mailbox.find_interrupt(RESTING, FLIGHT) is None
+    mailbox.mark_consumed([control("CANCEL")])
+    mailbox.mark_consumed([])
+    assert mailbox.find_interrupt(RESTING, FLIGHT) is Interrupt.SOFT_CANCEL
+    assert mailbox.find_interrupt(CUTTABLE, FLIGHT) is None
 
 
 async def test_what_was_taken_before_is_no_news(inbox: Inbox, mailbox: Mailbox) -> None:
     """A control that a record has taken already may be sent again with those that it had overtaken."""
     taken = ControlEvent(ControlType.RESUME, RUN, Scope.ADMIN, "t", None, "taken")
     new = ControlEvent(ControlType.RESUME, RUN, Scope.ADMIN, "t", None, "new")
-    mailbox.recall([taken])
+    mailbox.mark_consumed([taken])
     inbox.enqueue(taken)
     assert mailbox.take() is NOTHING
     inbox.enqueue(taken)
@@ -446,19 +446,19 @@ async def test_a_run_is_at_work_while_an_answer_is_handed_over(mailbox: Mailbox,
     """Left in the middle of that, it would be unknown whether its call has the answer."""
     is_given = asyncio.Event()
 
-    def bridge(_: ControlEvent) -> Coroutine[Any, Any, None]:
+    def route(_: ControlEvent) -> Coroutine[Any, Any, None]:
         async def give() -> None:
             await is_given.wait()
 
         return give()
 
-    mailbox.connect(bridge)
+    mailbox.connect(route)
     mailbox.enter(CancelScope(), ASKING, FLIGHT)
     assert mailbox.waiting == Waiting(run_id="c")
     inbox.enqueue(control("APPROVE"))
     assert mailbox.waiting is None
     is_given.set()
-    await mailbox.handed_over()
+    await mailbox.wait_for_answers()
     await settle()
     assert mailbox.waiting == Waiting(run_id="c")
     assert inbox.is_empty

@@ -194,8 +194,8 @@ async def test_a_hard_cancel_withdraws_the_question(runtimes: Runtimes) -> None:
     await run.cancel(hard=True)
     assert (await bench.end(run)).metadata["steering_reason"] == "hard_cancel"
     assert await run.waiting() == []
-    settled = await bench.rt.pauses.status(pause.token, who=ME)
-    assert (settled.decision, settled.payload["reason"]) == ("reject", "run ended")
+    resolved = await bench.rt.pauses.status(pause.token, who=ME)
+    assert (resolved.decision, resolved.payload["reason"]) == ("reject", "run ended")
     assert bench.types("tool.") == ["tool.approval_requested"]
 
 
@@ -222,8 +222,8 @@ async def test_the_question_of_a_branch_that_lost_is_withdrawn_with_its_run(runt
     await bench.end(run)
     assert await run.waiting() == []
     everybody = PauseFilter(states=(PauseState.PAUSED, PauseState.RESUMED))
-    (settled,) = (await bench.rt.pauses.list(everybody, who=ME)).rows
-    assert settled.decision == "reject"
+    (resolved,) = (await bench.rt.pauses.list(everybody, who=ME)).rows
+    assert resolved.decision == "reject"
 
 
 async def test_many_calls_may_wait_at_one_gate(runtimes: Runtimes) -> None:

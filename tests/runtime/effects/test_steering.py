@@ -15,7 +15,7 @@ from harborage.planner import PauseReason
 from harborage.runtime.approval import ApprovalNotFoundError, ApprovalScopeRequiredError, InvalidApprovalError
 from harborage.runtime.effects.gates import Gates
 from harborage.runtime.effects.services import AgentServices
-from harborage.runtime.effects.steering import bridge, failure_code, open_pause, steer
+from harborage.runtime.effects.steering import failure_code, open_pause, route_answer, steer
 from harborage.runtime.loop.state import OpenPause, Steered, SteerRequest
 from harborage.runtime.pauses import (
     AlreadyResumedError,
@@ -113,7 +113,7 @@ def test_a_failure_has_a_code_and_quotes_no_input(error: Exception, code: str) -
     assert failure_code(error) == code
 
 
-async def test_an_answer_for_a_gate_settles_no_pause(served: Callable[..., AgentServices]) -> None:
+async def test_an_answer_for_a_gate_resolves_no_pause(served: Callable[..., AgentServices]) -> None:
     """At a boundary too: the call that waits gets it, with reason and arguments; the run goes on."""
     gate = Gate(a=RUN, b=RUN)
     services = served(gates=Gates({"x": gate}))
@@ -139,14 +139,14 @@ async def test_an_answer_without_a_token_is_for_the_runs_own_pause(
     services = served(gates=Gates({"x": Gate(a=RUN)}), binds_answers=True)
     pause = await open_pause(services, RUN, PauseReason.AWAIT_INPUT, {"q": 1}, key="r/0")
     (outcome,) = await apply(services, control("APPROVE", payload), pause=pause)
-    assert (outcome.settled, outcome.settled_token, outcome.error) == (PauseDecision.APPROVE, pause.token, "")
+    assert (outcome.resolved, outcome.resolved_token, outcome.error) == (PauseDecision.APPROVE, pause.token, "")
 
 
 @pytest.mark.parametrize(("binds", "error"), [(True, "pause_not_found"), (False, "")])
 async def test_an_answer_that_names_another_question(
     served: Callable[..., AgentServices], binds: bool, error: str
 ) -> None:
-    """Where answers are bound it fails and the pause stays; else it settles the open one."""
+    """Where answers are bound it fails and the pause stays; else it resolves the open one."""
     services = served(binds_answers=binds)
     pause = await open_pause(services, RUN, PauseReason.AWAIT_INPUT, {}, key="r/0")
     (outcome,) = await apply(services, control("APPROVE", {"token": "another"}), pause=pause)
@@ -155,16 +155,16 @@ async def test_an_answer_that_names_another_question(
 
 
 async def test_controls_of_a_batch_build_on_each_other(served: Callable[..., AgentServices]) -> None:
-    """A pause opened by the first is settled by the third; what fails between them is passed over."""
+    """A pause opened by the first is resolved by the third; what fails between them is passed over."""
     services = served()
     outcomes = await apply(services, control("PAUSE"), control("PRIORITIZE"), control("RESUME"), control("RESUME"))
     assert [one.error for one in outcomes] == ["", "payload_invalid", "", "already_resumed"]
     assert outcomes[0].opened is not None
-    assert outcomes[2].settled_token == outcomes[0].opened.token
+    assert outcomes[2].resolved_token == outcomes[0].opened.token
 
 
 async def test_a_second_answer_of_a_batch_comes_too_late(served: Callable[..., AgentServices]) -> None:
-    """Whatever it says: the pause was settled by the first. One for a pause opened in between is in time."""
+    """Whatever it says: the pause was resolved by the first. One for a pause opened in between is in time."""
     for second in ("RESUME", "APPROVE", "REJECT"):
         services = served(binds_answers=True)
         pause = await open_pause(services, RUN, PauseReason.AWAIT_INPUT, {}, key="r/0")
@@ -185,15 +185,17 @@ async def test_an_answer_to_a_pause_of_an_earlier_batch_comes_too_late(
     for late in ("RESUME", "APPROVE", "REJECT"):
         services = served(binds_answers=True)
         first = await open_pause(services, RUN, PauseReason.AWAIT_INPUT, {}, key="r/0")
-        assert (await apply(services, control("RESUME"), pause=first))[0].settled is PauseDecision.RESUME
+        assert (await apply(services, control("RESUME"), pause=first))[0].resolved is PauseDecision.RESUME
         now = await open_pause(services, RUN, PauseReason.AWAIT_INPUT, {}, key="r/1") if is_paused else None
         (outcome,) = await apply(services, control(late, {"token": first.token}), pause=now)
-        assert (outcome.error, outcome.settled) == ("already_resumed", None), late
+        assert (outcome.error, outcome.resolved) == ("already_resumed", None), late
         if now is not None:
             assert (await services.pauses.status(now.token, who=RUN)).is_paused
 
 
-async def test_an_answer_to_another_runs_settled_pause_says_nothing_of_it(served: Callable[..., AgentServices]) -> None:
+async def test_an_answer_to_another_runs_resolved_pause_says_nothing_of_it(
+    served: Callable[..., AgentServices],
+) -> None:
     """It names no pause of this run, however that one stands."""
     services = served(binds_answers=True)
     other = RUN.identity.with_run("other")
@@ -215,9 +217,9 @@ async def test_an_answer_that_took_effect_before_its_process_died_has_not_failed
     sent = SendControl(run_id=RUN.run_id, event_id="e1", type="APPROVE", data=b"{}", answers=pause.token)
     await store.commit(Commit(starts=(NewRun(run_id=RUN.run_id, who=RUN.identity),)))
     await store.commit(Commit(sends=(sent,)))
-    assert (await apply(services, answer, pause=pause))[0].settled is PauseDecision.APPROVE
+    assert (await apply(services, answer, pause=pause))[0].resolved is PauseDecision.APPROVE
     (again,) = await apply(services, answer, pause=pause if is_known else None)
-    assert (again.error, again.settled) == ("", PauseDecision.APPROVE if is_known else None)
+    assert (again.error, again.resolved) == ("", PauseDecision.APPROVE if is_known else None)
     for other in (control("APPROVE", {"token": pause.token}), msgspec.structs.replace(answer, type=ControlType.REJECT)):
         (late,) = await apply(services, other, pause=pause if is_known else None)
         assert late.error == "already_resumed"
@@ -231,13 +233,13 @@ async def test_a_batch_applied_again_finds_its_pause(served: Callable[..., Agent
     assert (first == again) == keys_pauses
 
 
-async def test_a_pause_settled_elsewhere_is_not_settled_twice(served: Callable[..., AgentServices]) -> None:
+async def test_a_pause_resolved_elsewhere_is_not_resolved_twice(served: Callable[..., AgentServices]) -> None:
     """The control fails with a code of its own; the run learns of the other answer when it next waits."""
     services = served()
     pause = await open_pause(services, RUN, PauseReason.AWAIT_INPUT, {}, key="r/0")
     await services.pauses.resume(pause.token, PauseDecision.APPROVE, who=RUN)
     (outcome,) = await apply(services, control("REJECT"), pause=pause)
-    assert (outcome.error, outcome.settled) == ("already_resumed", None)
+    assert (outcome.error, outcome.resolved) == ("already_resumed", None)
 
 
 async def test_where_controls_fail_loud_a_pause_they_opened_is_given_up(served: Callable[..., AgentServices]) -> None:
@@ -263,9 +265,9 @@ async def test_an_answer_handed_over_in_mid_step_is_published_like_any_other(
     recorder = EventRecorder(bus)
     gate = Gate(a=RUN, b=RUN)
     services = served(gates=Gates({"x": gate}), bus=bus)
-    assert bridge(services, RUN, control("APPROVE", {"token": "nobody's"})) is None
-    assert bridge(services, RUN, control("RESUME", {"token": "a"})) is None
-    good, bad = (bridge(services, RUN, control("APPROVE", {"token": token})) for token in "ab")
+    assert route_answer(services, RUN, control("APPROVE", {"token": "nobody's"})) is None
+    assert route_answer(services, RUN, control("RESUME", {"token": "a"})) is None
+    good, bad = (route_answer(services, RUN, control("APPROVE", {"token": token})) for token in "ab")
     gate.owners.pop("b")
     for work in (good, bad):
         await work
@@ -279,7 +281,7 @@ async def test_an_answer_handed_over_in_mid_step_is_published_like_any_other(
 
 
 async def test_an_answer_that_its_call_found_by_itself_has_not_failed(served: Callable[..., AgentServices]) -> None:
-    """It settled the pause in a process that died, and is handed over again: told as applied; another one failed."""
+    """It resolved the pause in a process that died, and is handed over again: told as applied; another one failed."""
     store, bus = MemoryStore(), MemoryEventBus()
     recorder = EventRecorder(bus)
     gate = Gate()
@@ -293,7 +295,7 @@ async def test_an_answer_that_its_call_found_by_itself_has_not_failed(served: Ca
     first = len(recorder.payloads(ControlLifecyclePayload))
     for one in (answer, msgspec.structs.replace(answer, event_id="e2")):
         gate.owners[pause.token] = RUN
-        work = bridge(services, RUN, one)
+        work = route_answer(services, RUN, one)
         del gate.owners[pause.token]
         assert work is not None
         await work

@@ -122,7 +122,7 @@ async def test_a_question_that_is_cut_short_in_the_asking_is_looked_for_at_the_e
     catalog = ToolCatalog()
     register_function(catalog, "pay", lambda: None)
     base = RunContext(quadruple=RUN, catalog=CatalogView(catalog))
-    live = LiveRun(base=base, planner=None, mailbox=SimpleNamespace(offer=None), crew=None)  # type: ignore[arg-type]
+    live = LiveRun(base=base, planner=None, mailbox=SimpleNamespace(route_queued_answers=None), crew=None)  # type: ignore[arg-type]
     gate: Any = SimpleNamespace(run_guarded=cut_short)
     services = msgspec.structs.replace(SERVICES, executor=CatalogToolExecutor(catalog), gates=Gates({"pay": gate}))
     effects = AgentEffects(services)

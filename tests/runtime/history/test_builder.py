@@ -217,7 +217,7 @@ def test_a_planner_that_was_cut_short(writing: Any) -> None:
 
 
 def test_a_pause_that_the_planner_asked_for(writing: Any) -> None:
-    """Why, until when, and how it was settled; a wake-up for a control settles nothing."""
+    """Why, until when, and how it was resolved; a wake-up for a control resolves nothing."""
     record = writing().done("2", "plan", planned(ASK))
     record.done("3", "pause.request", OpenPause("token", PauseReason.AWAIT_INPUT, after(60)))
     (pause,) = build_history(record.record).pauses
@@ -230,7 +230,7 @@ def test_a_pause_that_the_planner_asked_for(writing: Any) -> None:
     )
     record.waited("5", Woken(at=after(4))).waited("7", Woken(PauseDecision.APPROVE, {"n": 1}, after(5)))
     (pause,) = build_history(record.record).pauses
-    assert (pause.decision, pause.answer, pause.settled_at) == ("approve", {"n": 1}, after(5))
+    assert (pause.decision, pause.answer, pause.resolved_at) == ("approve", {"n": 1}, after(5))
 
 
 def test_a_pause_that_was_given_up(writing: Any) -> None:
@@ -239,19 +239,21 @@ def test_a_pause_that_was_given_up(writing: Any) -> None:
         writing().done("2", "plan", planned(ASK)).done("3", "pause.request", OpenPause("t", PauseReason.AWAIT_INPUT))
     )
     (pause,) = build_history(record.done("5", "pause.abandon", None).record).pauses
-    assert (pause.decision, pause.settled_at) == ("abandoned", after(3))
+    assert (pause.decision, pause.resolved_at) == ("abandoned", after(3))
 
 
 def test_controls_and_what_they_did(writing: Any) -> None:
-    """Each with its payload, the step it came before and why it failed; pauses that it opened or settled."""
+    """Each with its payload, the step it came before and why it failed; pauses that it opened or resolved."""
     pause, resume = control(ControlType.PAUSE, {"note": "wait"}), control(ControlType.RESUME, {"go": 1})
     odd = control(ControlType.APPROVE, {"token": "x"})
     record = writing().arrived("1", Arrivals(controls=(pause, odd)))
     opened = OpenPause("token", PauseReason.AWAIT_INPUT)
     record.done("2", "steer", [Steered(control=pause, opened=opened), Steered(control=odd, error="pause_not_found")])
     record.arrived("4", Arrivals(controls=(resume,)))
-    settled = Steered(control=resume, settled=PauseDecision.RESUME, settled_token="token", settled_payload={"go": 1})
-    record.done("5", "steer", [settled]).done("7", "plan", planned(DONE)).arrived("8", Arrivals(controls=(pause,)))
+    resolved = Steered(
+        control=resume, resolved=PauseDecision.RESUME, resolved_token="token", resolved_payload={"go": 1}
+    )
+    record.done("5", "steer", [resolved]).done("7", "plan", planned(DONE)).arrived("8", Arrivals(controls=(pause,)))
     history = build_history(record.record)
     assert [(one.type, one.before_step, one.error) for one in history.controls] == [
         (ControlType.PAUSE, 1, ""),
@@ -265,7 +267,7 @@ def test_controls_and_what_they_did(writing: Any) -> None:
         "event-1",
     )
     (pause_taken,) = history.pauses
-    assert (pause_taken.by, pause_taken.decision, pause_taken.answer, pause_taken.settled_at) == (
+    assert (pause_taken.by, pause_taken.decision, pause_taken.answer, pause_taken.resolved_at) == (
         "steering",
         "resume",
         {"go": 1},

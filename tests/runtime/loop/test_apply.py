@@ -24,7 +24,7 @@ from harborage.planner import (
     Trajectory,
     TrajectorySummary,
 )
-from harborage.runtime.loop.apply import apply_arrivals, apply_controls, apply_plan, park, remember, settle
+from harborage.runtime.loop.apply import apply_arrivals, apply_controls, apply_plan, apply_wake, park, remember
 from harborage.runtime.loop.arrivals import Arrivals, Woken
 from harborage.runtime.loop.state import Cancelling, OpenPause, Planned, RunState, Steered
 from harborage.runtime.pauses import PauseDecision
@@ -156,7 +156,7 @@ def test_controls_of_one_batch_add_up_in_order() -> None:
 
 @each_row("decision, payload, at", list(product(PauseDecision, (None, {"a": 1}, {"decision": "mine"}), (None, AT))))
 @each_row("by", ["control", "coordinator"])
-def test_a_settled_pause_goes_on_or_ends_the_run(
+def test_a_resolved_pause_goes_on_or_ends_the_run(
     decision: PauseDecision, payload: dict[str, Any] | None, at: datetime | None, by: str
 ) -> None:
     """Approved and resumed: the planner gets a hint with the answer. Rejected and timed out: a finish that says so."""
@@ -164,14 +164,14 @@ def test_a_settled_pause_goes_on_or_ends_the_run(
     if by == "control":
         outcome = Steered(
             control=control(ControlType.RESUME),
-            settled=decision,
-            settled_token="p",
-            settled_payload=payload,
-            settled_at=at,
+            resolved=decision,
+            resolved_token="p",
+            resolved_payload=payload,
+            resolved_at=at,
         )
         apply_controls(run, [outcome])
     else:
-        settle(run, Woken(decision, payload, at))
+        apply_wake(run, Woken(decision, payload, at))
     assert run.pause is None
     if decision in ("approve", "resume"):
         hint = ResumeHint(
@@ -191,13 +191,13 @@ def test_a_settled_pause_goes_on_or_ends_the_run(
 
 
 def test_a_pause_that_a_control_opened_parks_the_run() -> None:
-    """One that the next control of the batch settles does not."""
+    """One that the next control of the batch resolves does not."""
     run = state()
     opened = Steered(control=control(ControlType.PAUSE), opened=PAUSE)
     apply_controls(run, [opened])
     assert run.pause == PAUSE
-    settled = Steered(control=control(ControlType.RESUME), settled=PauseDecision.RESUME, settled_token="p")
-    run = apply_controls(state(), [opened, settled])
+    resolved = Steered(control=control(ControlType.RESUME), resolved=PauseDecision.RESUME, resolved_token="p")
+    run = apply_controls(state(), [opened, resolved])
     assert run.pause is None
     assert run.trajectory.resume_hint is not None
 
@@ -213,20 +213,20 @@ def test_a_deadline_that_passed_stays_passed(was_past: bool, is_past: bool) -> N
     """Whether a boundary or a wake-up said so."""
     for change in (
         lambda run: apply_arrivals(run, Arrivals(is_past_deadline=is_past)),
-        lambda run: settle(run, Woken(is_past_deadline=is_past)),
+        lambda run: apply_wake(run, Woken(is_past_deadline=is_past)),
     ):
         assert change(state(is_past_deadline=was_past)).is_past_deadline == (was_past or is_past)
 
 
 def test_waking_for_a_control_changes_nothing() -> None:
     """The run stays parked; the control is taken at the next boundary."""
-    run = settle(state(pause=PAUSE), Woken(at=AT))
+    run = apply_wake(state(pause=PAUSE), Woken(at=AT))
     assert seen(run) == {**seen(state()), "pause": PAUSE}
 
 
 def test_waking_without_a_pause_changes_nothing() -> None:
     """A decision for a pause that is gone is nobody's."""
-    assert seen(settle(state(), Woken(PauseDecision.REJECT, None, AT))) == seen(state())
+    assert seen(apply_wake(state(), Woken(PauseDecision.REJECT, None, AT))) == seen(state())
 
 
 def test_background_results_are_kept_by_group() -> None:

@@ -148,15 +148,15 @@ async def test_what_is_steered_depends_on_the_open_pause_and_the_task() -> None:
 
     one = control("PRIORITIZE", {"priority": 1})
     await carry(Looks([GOAL], [arrives(one)]), task_id="task")
-    settled = [Steered(control=one, settled=PauseDecision.RESUME, settled_token="p")]
-    await carry(Looks([ASK, GOAL], [NOTHING, arrives(one)], steers=[settled]))
+    resolved = [Steered(control=one, resolved=PauseDecision.RESUME, resolved_token="p")]
+    await carry(Looks([ASK, GOAL], [NOTHING, arrives(one)], steers=[resolved]))
     assert seen == [
         SteerRequest(controls=(one,), task_id="task"),
         SteerRequest(controls=(one,), pause=OPEN),
     ]
 
 
-async def test_a_pause_parks_the_run_until_it_is_settled() -> None:
+async def test_a_pause_parks_the_run_until_it_is_resolved() -> None:
     """The planner is not asked meanwhile, the pause is no step, and waiting costs none."""
     script = Script([ASK, GOAL], waits=[Woken(at=AT), Woken(at=AT), Woken(PauseDecision.RESUME, {"a": 1}, AT)])
     finish, run = await carry(script, max_steps=2)
@@ -186,7 +186,7 @@ async def test_a_control_that_arrives_while_parked_is_applied_and_the_run_parks_
         (Woken(PauseDecision.TIMEOUT, None, AT), FinishReason.DEADLINE_EXCEEDED),
     ],
 )
-async def test_a_pause_settled_against_the_run_ends_it(woken: Woken, reason: FinishReason) -> None:
+async def test_a_pause_resolved_against_the_run_ends_it(woken: Woken, reason: FinishReason) -> None:
     """There is nothing left to abandon."""
     script = Script([ASK], waits=[woken])
     finish, _ = await carry(script)

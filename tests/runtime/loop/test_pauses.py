@@ -1,4 +1,4 @@
-"""A pause as a value: when it is due, and what settling makes of it."""
+"""A pause as a value: when it is due, and what resolving makes of it."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ def test_without_a_deadline_a_pause_is_never_due() -> None:
     assert not make_pause().is_due(NOON + timedelta(days=10_000))
 
 
-def test_a_settled_pause_is_not_due() -> None:
-    """What is settled cannot expire."""
-    settled = make_pause(deadline=NOON).settled(PauseDecision.RESUME, None, NOON)
-    assert not settled.is_due(NOON + timedelta(days=1))
+def test_a_resolved_pause_is_not_due() -> None:
+    """What is resolved cannot expire."""
+    resolved = make_pause(deadline=NOON).resolve(PauseDecision.RESUME, None, NOON)
+    assert not resolved.is_due(NOON + timedelta(days=1))
 
 
 def test_the_answer_is_merged_over_the_question() -> None:
     """Keys of the answer win, the others stay, and neither original changes."""
     question = {"ask": "city?", "tries": 1}
-    settled = make_pause(payload=question).settled(PauseDecision.RESUME, {"tries": 2, "city": "Rome"}, NOON)
-    assert settled.payload == {"ask": "city?", "tries": 2, "city": "Rome"}
+    resolved = make_pause(payload=question).resolve(PauseDecision.RESUME, {"tries": 2, "city": "Rome"}, NOON)
+    assert resolved.payload == {"ask": "city?", "tries": 2, "city": "Rome"}
     assert question == {"ask": "city?", "tries": 1}
-    assert (settled.state, settled.decision, settled.resumed_at) == (PauseState.RESUMED, PauseDecision.RESUME, NOON)
+    assert (resolved.state, resolved.decision, resolved.resumed_at) == (PauseState.RESUMED, PauseDecision.RESUME, NOON)
 
 
 def test_an_answer_to_a_pause_without_a_payload_is_its_payload() -> None:
     """Nothing is invented when one side is missing."""
-    assert make_pause().settled(PauseDecision.RESUME, {"a": 1}, NOON).payload == {"a": 1}
-    assert make_pause().settled(PauseDecision.RESUME, None, NOON).payload is None
-    assert make_pause(payload={"a": 1}).settled(PauseDecision.RESUME, None, NOON).payload == {"a": 1}
+    assert make_pause().resolve(PauseDecision.RESUME, {"a": 1}, NOON).payload == {"a": 1}
+    assert make_pause().resolve(PauseDecision.RESUME, None, NOON).payload is None
+    assert make_pause(payload={"a": 1}).resolve(PauseDecision.RESUME, None, NOON).payload == {"a": 1}
 
 
 def test_a_shown_pause_carries_no_trajectory() -> None:

@@ -74,7 +74,7 @@ class Stops:
 
 
 class DeafCoordinator(Coordinator):
-    """Tells nobody when a pause is settled, as when the event is dropped on its way."""
+    """Tells nobody when a pause is resolved, as when the event is dropped on its way."""
 
     def on_resolved(self, token: str, wake: Callable[[Pause], None]) -> Callable[[], None]:
         return lambda: None
@@ -303,15 +303,15 @@ async def test_a_soft_cancel_ends_an_executors_wait_for_a_task(bench: Any) -> No
 
 @pytest.mark.parametrize("payload", [None, {"hard": True}])
 async def test_a_cancelled_run_gives_up_its_pause(bench: Any, payload: Any) -> None:
-    """It is settled as rejected, so that nobody answers in vain."""
+    """It is resolved as rejected, so that nobody answers in vain."""
     task = bench.begin(ScriptedPlanner([ASK]))
     pause = await bench.paused()
     bench.send("CANCEL", payload)
     finish = await bench.end(task)
     why = "hard_cancel" if payload else "cancel_while_paused"
     assert finish == Finish(FinishReason.CANCELLED, metadata={"run_id": "r", "steering_reason": why})
-    settled = await bench.pauses.status(pause.token, who=bench.who())
-    assert (settled.state, settled.decision) == (PauseState.RESUMED, PauseDecision.REJECT)
+    resolved = await bench.pauses.status(pause.token, who=bench.who())
+    assert (resolved.state, resolved.decision) == (PauseState.RESUMED, PauseDecision.REJECT)
 
 
 async def test_a_pause_of_the_planner_carries_its_question(bench: Any) -> None:
@@ -325,7 +325,7 @@ async def test_a_pause_of_the_planner_carries_its_question(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("type", ["RESUME", "APPROVE"])
-async def test_the_planner_sees_how_its_pause_was_settled(bench: Any, type: str) -> None:
+async def test_the_planner_sees_how_its_pause_was_resolved(bench: Any, type: str) -> None:
     """In its next call, and in no later one; what the run was told meanwhile is there too, once."""
     planner = RecordingPlanner(ScriptedPlanner([ASK, CALL, GOAL]))
     task = bench.begin(planner)
@@ -351,8 +351,8 @@ async def test_a_rejected_run_ends(bench: Any) -> None:
     bench.send("REJECT", {"reason": "no"})
     metadata = {"run_id": "r", "rejected_by": "steering", "steering_reason": "control_reject"}
     assert await bench.end(task) == Finish(FinishReason.CONSTRAINTS_CONFLICT, metadata=metadata)
-    settled = await bench.pauses.status(pause.token, who=bench.who())
-    assert (settled.decision, settled.payload) == ("reject", {"q": 1, "reason": "no", "rejected": True})
+    resolved = await bench.pauses.status(pause.token, who=bench.who())
+    assert (resolved.decision, resolved.payload) == ("reject", {"q": 1, "reason": "no", "rejected": True})
 
 
 @each_row(
@@ -365,7 +365,7 @@ async def test_a_rejected_run_ends(bench: Any) -> None:
     ],
 )
 @each_row("way", ["told", "deaf", "deaf and without a bus"])
-async def test_a_pause_settled_elsewhere_moves_the_run(
+async def test_a_pause_resolved_elsewhere_moves_the_run(
     benches: Benches, decision: PauseDecision, reason: FinishReason, way: str
 ) -> None:
     """Told at once; or found when the coordinator is next asked, with or without a bus. A timeout is an end."""

@@ -13,7 +13,7 @@ from harborage.ids import new_id
 from harborage.runtime.durable.engine import RunEndedError
 from harborage.runtime.durable.inbox import Inbox
 from harborage.runtime.durable.pauses.errors import AlreadyAnsweredError, AlreadyResumedError, PauseNotFoundError
-from harborage.runtime.durable.pauses.rows import pause_of
+from harborage.runtime.durable.pauses.rows import decode_row
 from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope, answered_pause
 from harborage.runtime.loop.errors import InboxFullError
 from harborage.runtime.loop.pauses import PauseFilter
@@ -29,7 +29,7 @@ from harborage.store.errors import (
 if TYPE_CHECKING:
     from harborage.clock import Clock
     from harborage.identity import Quadruple
-    from harborage.runtime.loop.pauses import PauseCoordinator
+    from harborage.runtime.durable.pauses.coordinator import Coordinator
     from harborage.store import ControlRow, Records, RunRow
 
 _CONTINUES: Final = frozenset({ControlType.APPROVE, ControlType.RESUME})
@@ -48,7 +48,7 @@ def cancel_control(who: Quadruple, *, hard: bool) -> ControlEvent:
     return ControlEvent(ControlType.CANCEL, who, Scope.ADMIN, who.tenant_id, {"hard": True} if hard else None)
 
 
-async def check_handles(pauses: PauseCoordinator, who: Quadruple, control: ControlEvent) -> None:
+async def check_handles(pauses: Coordinator, who: Quadruple, control: ControlEvent) -> None:
     """Refuse an answer after which the run could not continue in this process, because a live handle is missing.
 
     Raises:
@@ -120,4 +120,4 @@ class ControlSender:
         except PauseAnsweredError as error:
             raise AlreadyAnsweredError(error.row.token) from error
         except PauseSettledError as error:
-            raise AlreadyResumedError.of(pause_of(error.row)) from error
+            raise AlreadyResumedError.of(decode_row(error.row)) from error

@@ -21,9 +21,9 @@ from harborage.runtime.durable.engine import NotPreparedError, RecordedFailureEr
 from harborage.runtime.durable.histories import History, latest_history
 from harborage.runtime.durable.journal import Entry, Record, Rolled, encode_entry, kept_text, raw
 from harborage.runtime.durable.mailbox import Mailbox
+from harborage.runtime.durable.pauses.coordinator import Coordinator
 from harborage.runtime.durable.recorder import Recorder
 from harborage.runtime.durable.steps import EffectTable
-from harborage.runtime.loop.pauses import PauseCoordinator
 from harborage.runtime.loop.seam import Concluded, Program, RunRequest
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Executor(msgspec.Struct, frozen=True, kw_only=True):
 
     program: Program
     effects: EffectTable
-    pauses: PauseCoordinator
+    pauses: Coordinator
     clock: Timers
     recheck_s: float
     logger: logging.Logger

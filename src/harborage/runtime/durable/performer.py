@@ -153,7 +153,7 @@ class LocalPerformer:
     async def _work(self, call: StepCall, effect: Effect) -> Answer:
         """What a step gave, unless something cut it short or kept it from beginning."""
         mailbox = self._mailbox
-        reason = mailbox.bar_of(effect, call)
+        reason = mailbox.find_start_blocker(effect, call)
         if reason is None:
             task = self._task or self._own_task()
             before = task.cancelling()
@@ -178,7 +178,7 @@ class LocalPerformer:
                     await self._clear(effect, call, before)
                     self._was_stopped = self._is_stopping is not None and self._is_stopping()
                 return Done(result)
-            reason = mailbox.interrupt_of(effect, call) or Interrupt.SOFT_CANCEL
+            reason = mailbox.find_interrupt(effect, call) or Interrupt.SOFT_CANCEL
         if effect.cut is not None:
             effect.cut(call)
         return Cut(reason)
@@ -251,7 +251,7 @@ class LocalPerformer:
                 return answer
 
     def _doubt(self, doubted: StepCall, effect: Act) -> Doubt:
-        if effect.unknown is not None and self._mailbox.bar_of(effect, doubted) is Interrupt.SOFT_CANCEL:
+        if effect.unknown is not None and self._mailbox.find_start_blocker(effect, doubted) is Interrupt.SOFT_CANCEL:
             return Doubt.ASK  # it is not made again, and it may have acted
         return Doubt.REPEAT if effect.in_doubt is None else effect.in_doubt(doubted)
 
@@ -287,7 +287,7 @@ class LocalPerformer:
 
     def _is_interrupted(self, effect: Effect, call: StepCall) -> bool:
         is_stopping = self._is_stopping is not None and self._is_stopping()
-        return is_stopping or self._mailbox.interrupt_of(effect, call) is not None
+        return is_stopping or self._mailbox.find_interrupt(effect, call) is not None
 
     def _note_failure(self, call: StepCall, error: Exception) -> None:
         at, kind = self._clock.now(), type(error).__name__

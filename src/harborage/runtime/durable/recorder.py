@@ -143,7 +143,7 @@ class Recorder:
             if entry is None:
                 return NOTHING
             recorded: Arrivals = self._read(position, "arrived", entry.arrivals, Arrivals)
-            self.mailbox.recall(recorded.controls)
+            self.mailbox.mark_consumed(recorded.controls)
             return recorded
         arrivals = self.mailbox.take()
         if arrivals is not NOTHING:

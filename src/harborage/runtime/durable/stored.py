@@ -53,9 +53,9 @@ from harborage.store.port import commit_now_of, keep_alive
 if TYPE_CHECKING:
     from harborage.events import RecordBus
     from harborage.planner import Finish
+    from harborage.runtime.durable.pauses.coordinator import Coordinator
     from harborage.runtime.durable.steps import EffectTable
     from harborage.runtime.loop.controls import ControlEvent
-    from harborage.runtime.loop.pauses import PauseCoordinator
     from harborage.store import Committed
     from harborage.tasks.changes import RunEnds
 
@@ -80,7 +80,7 @@ class StoredEngine:
     def __init__(
         self,
         store: Store,
-        pauses: PauseCoordinator,
+        pauses: Coordinator,
         *,
         agent: str = "",
         worker: str = "",

@@ -75,7 +75,7 @@ def begin(services: AgentServices, who: Quadruple) -> None:
 async def end(services: AgentServices, live: LiveRun, finish: Finish) -> TaskEnd:
     """End the run's task as the run ended, and cancel its children that do not continue; publish it."""
     who = live.base.quadruple
-    await _close_up(services, live)
+    await _withdraw_and_reject(services, live)
     going_on = tuple(await end_children(services, live, finish.reason))
     cancelled = None if live.state is None else live.state.task_cancelled
     if finish.reason is FinishReason.CANCELLED and cancelled is not None:
@@ -94,7 +94,7 @@ async def end(services: AgentServices, live: LiveRun, finish: Finish) -> TaskEnd
 
 async def fail(services: AgentServices, live: LiveRun, failure: TaskFailure) -> None:
     """Fail the run's task with the loop; withdraw the pause that the run waited for."""
-    await _close_up(services, live)
+    await _withdraw_and_reject(services, live)
     if live.state is not None and live.state.pause is not None:
         await withdraw(services, live.base.quadruple, live.state.pause.token)
     await end_children(services, live, None)
@@ -147,8 +147,8 @@ async def withdraw_unanswered(services: AgentServices, live: LiveRun) -> None:
         await withdraw(services, live.base.quadruple, token)
 
 
-async def _close_up(services: AgentServices, live: LiveRun) -> None:
-    await live.mailbox.handed_over()
+async def _withdraw_and_reject(services: AgentServices, live: LiveRun) -> None:
+    await live.mailbox.wait_for_answers()
     await withdraw_unanswered(services, live)
     for control in live.mailbox.take().controls:
         refuse(services, control)

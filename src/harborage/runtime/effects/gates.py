@@ -21,8 +21,8 @@ from harborage.tools.errors import ToolNotFoundError
 if TYPE_CHECKING:
     from harborage.clock import Timers
     from harborage.events import EventBus, Redactor
+    from harborage.runtime.durable.pauses.coordinator import Coordinator
     from harborage.runtime.effects.approval.gate import ApprovalGate
-    from harborage.runtime.loop.pauses import PauseCoordinator
     from harborage.tools import Tool, ToolCatalog
 
 NO_GATE = (
@@ -138,7 +138,7 @@ class Gates:
 def approval_gates(
     policies: ApprovalPolicy | Mapping[str, ApprovalPolicy] | None,
     catalog: ToolCatalog,
-    pauses: PauseCoordinator,
+    pauses: Coordinator,
     bus: EventBus,
     redactor: Redactor,
     *,

@@ -1,4 +1,4 @@
-"""The hook of a hard cancel: fired once for a run, while what is to be torn down is still in flight."""
+"""The hook of a hard cancel: called once for a run, while the step in flight can still be stopped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harborage.crashes import contained
 if TYPE_CHECKING:
     from harborage.clock import Timers
 
-_PATIENCE_S = 10.0
+_TIMEOUT_S = 10.0
 
 
 class HardCancel:
@@ -34,21 +34,21 @@ class HardCancel:
         return self._task is not None
 
     def fire(self) -> asyncio.Task[Exception | None]:
-        """Begin the call, unless it was begun before. Does not wait: the step in flight may need it to end."""
+        """Start the call, unless it was started before, and return its task without waiting for it."""
         if self._task is None:
             self._task = self._crew.start(self._call(), "hard cancel hook")
         return self._task
 
-    async def settle(self) -> Exception | None:
-        """What the hook raised, once it has returned; it is called now if it was not before."""
+    async def wait(self) -> Exception | None:
+        """Call the hook unless it was called before, wait until it has returned, and return what it raised or None."""
         task = self.fire()
         if self._is_given_up:
             return self._overdue()
-        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        timer = self._clock.call_later(_PATIENCE_S, lambda: _wake(settled))
-        task.add_done_callback(lambda _: _wake(settled))
+        returned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = self._clock.call_later(_TIMEOUT_S, lambda: _wake(returned))
+        task.add_done_callback(lambda _: _wake(returned))
         try:
-            await settled
+            await returned
         finally:
             timer.cancel()
         if task.done():
@@ -58,16 +58,16 @@ class HardCancel:
         return self._overdue()
 
     def _overdue(self) -> TimeoutError:
-        return TimeoutError(f"the hard cancel hook of run {self._run_id} did not return within {_PATIENCE_S:g} s")
+        return TimeoutError(f"the hard cancel hook of run {self._run_id} did not return within {_TIMEOUT_S:g} s")
 
     async def _call(self) -> Exception | None:
         try:
             await contained(self._hook(self._run_id))
-        except Exception as error:  # noqa: BLE001 - kept for whoever applies the cancel
+        except Exception as error:  # noqa: BLE001 - returned to the step that applies the cancel
             return error
         return None
 
 
-def _wake(settled: asyncio.Future[Any]) -> None:
-    if not settled.done():
-        settled.set_result(None)
+def _wake(waiter: asyncio.Future[Any]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

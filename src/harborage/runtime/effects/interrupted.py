@@ -19,7 +19,7 @@ from harborage.planner import CallTool, PauseReason
 from harborage.runtime.durable.steps import Doubt, StepCall, Waiting
 from harborage.runtime.effects.approval.answering import WaitingCall
 from harborage.runtime.effects.approval.model import ApprovalRequest, fingerprint_of
-from harborage.runtime.effects.steering import RESUMES, hand_over
+from harborage.runtime.effects.steering import RESUMES, apply_mid_step
 from harborage.runtime.loop.errors import PayloadInvalidError
 from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome, unknown
 from harborage.runtime.loop.pauses import Pause, PauseDecision, PauseRequest
@@ -77,7 +77,9 @@ class InterruptedCalls:
         decision = RESUMES.get(control.type)
         for waiting in self._waiting.values():
             if decision is not None and waiting.token == token and waiting.request.identity == who:
-                return hand_over(self._services, who, control, partial(self._resolve, waiting.token, decision, control))
+                return apply_mid_step(
+                    self._services, who, control, partial(self._resolve, waiting.token, decision, control)
+                )
         return None
 
     async def _resolve(self, token: str, decision: PauseDecision, control: ControlEvent) -> None:
@@ -116,8 +118,8 @@ class InterruptedCalls:
             return pause
         waiting = self._waiting[call.key] = WaitingCall(request, pause, services.pauses, services.clock)
         try:
-            live.mailbox.offer()
-            return await waiting.outcome()
+            live.mailbox.route_queued_answers()
+            return await waiting.wait()
         except asyncio.CancelledError:
             live.unanswered.append(pause.token)
             raise

@@ -16,12 +16,12 @@ from harborage.errors import HarborageError, error_reason, error_text
 from harborage.events import REDACTOR_DRIVERS, Event, EventBus, EventType, Payload, Redactor
 from harborage.identity import Quadruple
 from harborage.runtime.durable.mailbox import earliest
+from harborage.runtime.durable.pauses.coordinator import Coordinator
 from harborage.runtime.effects.context_providers import ContextProviders
 from harborage.runtime.effects.control_history import ControlHistory
 from harborage.runtime.effects.executor import CatalogToolExecutor
 from harborage.runtime.effects.gates import Gates
 from harborage.runtime.effects.model_recording import ModelRecorder
-from harborage.runtime.loop.pauses import PauseCoordinator
 from harborage.runtime.loop.state import ControlErrors
 from harborage.state.errors import DatabaseError
 from harborage.tasks import TaskRegistry
@@ -63,7 +63,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     committed with the entries that it records, so that none is published of an entry that was not recorded.
     """
 
-    pauses: PauseCoordinator
+    pauses: Coordinator
     history: ControlHistory
     bus: EventBus | None = None
     tasks: TaskRegistry | None = None

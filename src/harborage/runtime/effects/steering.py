@@ -1,6 +1,6 @@
-"""The `steer` effect: a batch of controls applied to the world outside the run, one by one and in order.
+"""The `steer` effect: applies a batch of controls to everything outside the run, one by one and in order.
 
-What a control does to the run itself is folded from the answers by `runtime.steering.apply`.
+`runtime.loop.apply` then applies the outcomes to the run itself.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from harborage.runtime.effects.hard_cancel import HardCancel
     from harborage.runtime.effects.services import AgentServices
 
-_HICCUP_S = 1.0
+_RETRY_DELAY_S = 1.0
 _GATE_SCOPES = frozenset({"admin", "console:fleet"})
 RESUMES = {
     ControlType.RESUME: PauseDecision.RESUME,
@@ -60,30 +60,30 @@ async def steer(
 ) -> list[Steered]:
     """Apply the controls of one batch in order; each ends as applied or failed, in the events and in the history.
 
-    `key` names the batch for good, so that one applied again after a crash finds the pause that it opened.
-    `hard_cancel` is the run's hook for one; a hard cancel waits until it has returned, and fires it if need be.
-    `deadline` is the run's.
+    `key` identifies the batch: applied again after a crash, it finds the pause that it opened. `hard_cancel` is the
+    run's hook; a hard cancel calls it unless it was called before, and waits until it has returned. `deadline` is the
+    run's.
 
     Raises:
-        Exception: the first control that failed, where such a control ends the run.
+        Exception: the error of the first control that failed, if a failed control ends the run.
     """
     pause = request.pause
-    settled = ""
+    resolved = ""
     outcomes: list[Steered] = []
     for index, control in enumerate(request.controls):
         _emit(services, who, EventType.CONTROL_RECEIVED, control, "received")
         try:
             if pause is None:
-                _check_settled(control, settled)
+                _check_resolved(control, resolved)
             if control.type is ControlType.CANCEL:
                 await _propagate_cancel(services, who, control, hard_cancel)
             if request.awaits_provider and pause is None and control.type is ControlType.RESUME:
-                outcome = Steered(control=control)  # the run goes on since it came
+                outcome = Steered(control=control)  # its arrival resumed the run
             else:
                 apply = partial(_apply, task_id=request.task_id, key=f"{key}/{index}", deadline=deadline)
-                outcome = await _served(services, who, control, apply, pause)
+                outcome = await _apply_with_retries(services, who, control, apply, pause)
         except Exception as error:
-            await _came_to_nothing(services, who, control)
+            await _drop_answer(services, who, control)
             _record(services, who, control, error)
             if services.control_errors is ControlErrors.FAIL:
                 if pause is not None and pause is not request.pause:
@@ -93,21 +93,21 @@ async def steer(
             continue
         _record(services, who, control, None)
         outcomes.append(outcome)
-        if outcome.settled is not None:
-            pause, settled = None, outcome.settled_token
+        if outcome.resolved is not None:
+            pause, resolved = None, outcome.resolved_token
         elif outcome.opened is not None:
             pause = outcome.opened
     return outcomes
 
 
-def bridge(services: AgentServices, who: Quadruple, control: ControlEvent) -> Coroutine[Any, Any, None] | None:
-    """The work of handing an approval to the gate that one of this run's calls waits at; None when no gate does."""
+def route_answer(services: AgentServices, who: Quadruple, control: ControlEvent) -> Coroutine[Any, Any, None] | None:
+    """Return the work of passing an approval to the call of this run that waits for it; None if no call does."""
     gate = _gate_of(services, who, control)
-    return None if gate is None else hand_over(services, who, control, partial(_resolve, gate, control))
+    return None if gate is None else apply_mid_step(services, who, control, partial(_resolve_approval, gate, control))
 
 
 def failure_code(error: Exception) -> str:
-    """The short code of why a control failed; it never quotes the caller."""
+    """Return the short code of why a control failed; it never quotes the caller."""
     match error:
         case NoOutstandingPauseError():
             return "no_outstanding_pause"
@@ -137,10 +137,8 @@ async def open_pause(
     handles: Trajectory | None = None,
     deadline: datetime | None = None,
 ) -> OpenPause:
-    """Open a pause on the coordinator: open as long as this runtime leaves pauses open, or until `deadline`, the run's.
-
-    Nobody can answer after the run, so the earlier of the two is what a person is shown.
-    """
+    """Open a pause on the coordinator, with the earlier of two deadlines: the runtime's limit for pauses, and the run's
+    `deadline`, because an answer after the end of the run has no effect."""
     pause = await services.pauses.request(
         PauseRequest(
             identity=who,
@@ -154,16 +152,16 @@ async def open_pause(
     return OpenPause(pause.token, reason, pause.deadline)
 
 
-async def _served(
+async def _apply_with_retries(
     services: AgentServices,
     who: Quadruple,
     control: ControlEvent,
     apply: Callable[..., Awaitable[Steered]],
     pause: OpenPause | None,
 ) -> Steered:
-    """Apply a control; where the run outlives a failing one, a database that refuses is asked again until it serves.
+    """Apply a control. If failed controls do not end the run, retry while the database fails.
 
-    The batch is not begun anew for it: the controls before this one were applied, and were announced as that.
+    The batch does not begin anew: the controls before this one are applied, and their events are published.
     """
     while True:
         try:
@@ -171,8 +169,8 @@ async def _served(
         except DatabaseError as error:
             if services.control_errors is ControlErrors.FAIL:
                 raise
-            services.logger.warning("run %s: %s is applied again: %s", who.run_id, control.type, error_reason(error))
-            await sleep(services.clock, _HICCUP_S)
+            services.logger.warning("run %s: %s is retried: %s", who.run_id, control.type, error_reason(error))
+            await sleep(services.clock, _RETRY_DELAY_S)
 
 
 async def _apply(
@@ -206,10 +204,10 @@ async def _apply(
 async def _propagate_cancel(
     services: AgentServices, who: Quadruple, control: ControlEvent, hook: HardCancel | None
 ) -> None:
-    """Wait for the hook of a hard cancel. The step in flight is cut already, so a hook that fails undoes nothing."""
+    """Wait for the hook of a hard cancel. The step in flight is interrupted even if the hook fails."""
     if hook is None or (control.payload or {}).get("hard") is not True:
         return
-    error = await hook.settle()
+    error = await hook.wait()
     if error is None:
         return
     if services.control_errors is ControlErrors.FAIL:
@@ -220,60 +218,61 @@ async def _propagate_cancel(
 async def _resume(services: AgentServices, who: Quadruple, control: ControlEvent, pause: OpenPause | None) -> Steered:
     gate = _gate_of(services, who, control)
     if gate is not None:
-        await _settle(services, who, control, partial(_resolve, gate, control))
+        await _answer_call(services, who, control, partial(_resolve_approval, gate, control))
         if pause is None:
             return Steered(control=control)
     token = answered_pause(control) if services.binds_answers else ""
     if pause is None or token not in {"", pause.token}:
-        return await _answered_late(services, who, control, token, pause)
+        return await _check_late_answer(services, who, control, token, pause)
     payload = dict(control.payload or {})
     if services.binds_answers and payload.get("token") == pause.token:
-        del payload["token"]  # it says which question is answered, and is no part of the answer
+        del payload["token"]  # it names the pause, and is no part of the answer
     if control.type is ControlType.REJECT:
         payload["rejected"] = True
     try:
-        settled: Pause = await services.pauses.resume(pause.token, RESUMES[control.type], payload, who=who)
+        resolved: Pause = await services.pauses.resume(pause.token, RESUMES[control.type], payload, who=who)
     except AlreadyResumedError:
-        settled = await services.pauses.status(pause.token, who=who)
-        if not _has_settled(control, settled):
+        resolved = await services.pauses.status(pause.token, who=who)
+        if not _is_resolved_by(control, resolved):
             raise
-        if services.publishes_with_record:  # that process told nobody, since it did not record what it did
-            decision = str(settled.decision or "")
-            told = PauseResumedPayload(token=settled.token, reason=settled.reason, decision=decision)
-            services.emit(EventType.PAUSE_RESUMED, who, told)
+        if services.publishes_with_record:  # that process recorded no outcome, so it published no event either
+            decision = str(resolved.decision or "")
+            body = PauseResumedPayload(token=resolved.token, reason=resolved.reason, decision=decision)
+            services.emit(EventType.PAUSE_RESUMED, who, body)
     return Steered(
         control=control,
-        settled=settled.decision,
-        settled_token=pause.token,
-        settled_payload=settled.payload,
-        settled_at=settled.resumed_at,
+        resolved=resolved.decision,
+        resolved_token=pause.token,
+        resolved_payload=resolved.payload,
+        resolved_at=resolved.resumed_at,
     )
 
 
-def _check_settled(control: ControlEvent, settled: str) -> None:
-    """Refuse an answer to the pause that an earlier control of the same batch has settled."""
-    token = (control.payload or {}).get("token") or settled
-    if settled and control.type in RESUMES and token == settled:
-        raise AlreadyResumedError(settled)
+def _check_resolved(control: ControlEvent, resolved: str) -> None:
+    """Refuse an answer to the pause that an earlier control of the same batch has resolved."""
+    token = (control.payload or {}).get("token") or resolved
+    if resolved and control.type in RESUMES and token == resolved:
+        raise AlreadyResumedError(resolved)
 
 
-async def _answered_late(
+async def _check_late_answer(
     services: AgentServices, who: Quadruple, control: ControlEvent, token: str, pause: OpenPause | None
 ) -> Steered:
-    """An answer to a pause on which the run does not wait: a second one, or one that took effect before a process died.
+    """Accept an answer to a pause for which the run no longer waits, if it is the one that resolved it.
 
-    Where answers are bound, one that names a token settles that pause or none: a second click is no new answer.
+    It arrives again after a process died. Where answers are bound to tokens, an answer resolves the pause that it names
+    or none, so a second click on a button never answers the next pause.
 
     Raises:
-        AlreadyResumedError: that pause was settled otherwise, or by somebody else.
-        NoOutstandingPauseError, PauseNotFoundError: it names no pause of this run that was settled.
+        AlreadyResumedError: another answer resolved the pause.
+        NoOutstandingPauseError, PauseNotFoundError: it names no resolved pause of this run.
     """
     known: Pause | None = None
     if token:
         with suppress(PauseNotFoundError, PauseScopeMismatchError):
             known = await services.pauses.status(token, who=who)
     if known is not None and known.identity == who and not known.is_paused:
-        if _has_settled(control, known):
+        if _is_resolved_by(control, known):
             return Steered(control=control)
         raise AlreadyResumedError.of(known)
     if pause is None:
@@ -281,13 +280,13 @@ async def _answered_late(
     raise PauseNotFoundError(token)
 
 
-def _has_settled(control: ControlEvent, settled: Pause) -> bool:
-    """Whether this very control settled the pause, in a process that died before it could be told so."""
-    if settled.answering:
-        is_its_own = settled.answering == control.event_id
-    else:  # one that names no pause answers the one that was open, for the run's own user
-        is_its_own = not answered_pause(control) and settled.settled_by == control.identity.user_id
-    return is_its_own and settled.decision == RESUMES[control.type]
+def _is_resolved_by(control: ControlEvent, resolved: Pause) -> bool:
+    """Return whether this control resolved the pause, in a process that died before it recorded that."""
+    if resolved.answering:
+        is_its_own = resolved.answering == control.event_id
+    else:  # a control without a token answers the open pause, as the run's own user
+        is_its_own = not answered_pause(control) and resolved.resolved_by == control.identity.user_id
+    return is_its_own and resolved.decision == RESUMES[control.type]
 
 
 async def _prioritize(services: AgentServices, who: Quadruple, control: ControlEvent, task_id: str) -> None:
@@ -311,66 +310,65 @@ def _gate_of(services: AgentServices, who: Quadruple, control: ControlEvent) -> 
     return next((gate for gate in services.gates.all if gate.owner(token) == who), None)
 
 
-async def hand_over(
-    services: AgentServices, who: Quadruple, control: ControlEvent, settle: Callable[[], Awaitable[None]]
+async def apply_mid_step(
+    services: AgentServices, who: Quadruple, control: ControlEvent, apply: Callable[[], Awaitable[None]]
 ) -> None:
-    """Apply a control in mid step: `settle` does it, a database that refuses is asked again, and it is told of."""
-    with bound(who):  # the run does it, whoever sent the control
-        await _handed_over(services, who, control, settle)
+    """Apply an answer while a step is in flight, by calling `apply`, and publish its outcome.
+
+    It is retried while the database fails.
+    """
+    with bound(who):  # the run acts, no matter which user sent the control
+        await _apply_mid_step(services, who, control, apply)
 
 
-async def _handed_over(
-    services: AgentServices, who: Quadruple, control: ControlEvent, settle: Callable[[], Awaitable[None]]
+async def _apply_mid_step(
+    services: AgentServices, who: Quadruple, control: ControlEvent, apply: Callable[[], Awaitable[None]]
 ) -> None:
     _emit(services, who, EventType.CONTROL_RECEIVED, control, "received")
     try:
         while True:
             try:
-                await _settle(services, who, control, settle)
+                await _answer_call(services, who, control, apply)
                 break
             except DatabaseError as error:
-                services.logger.warning(
-                    "run %s: %s is handed over again: %s", who.run_id, control.type, error_reason(error)
-                )
-                await sleep(services.clock, _HICCUP_S)
+                services.logger.warning("run %s: %s is retried: %s", who.run_id, control.type, error_reason(error))
+                await sleep(services.clock, _RETRY_DELAY_S)
     except Exception as error:  # noqa: BLE001 - recorded and announced as a failed control
-        await _came_to_nothing(services, who, control)
+        await _drop_answer(services, who, control)
         _record(services, who, control, error)
-        services.logger.warning(
-            "run %s: %s could not be handed over: %s", who.run_id, control.type, error_reason(error)
-        )
+        services.logger.warning("run %s: %s could not be applied: %s", who.run_id, control.type, error_reason(error))
         return
     _record(services, who, control, None)
 
 
-async def _settle(
-    services: AgentServices, who: Quadruple, control: ControlEvent, settle: Callable[[], Awaitable[None]]
+async def _answer_call(
+    services: AgentServices, who: Quadruple, control: ControlEvent, apply: Callable[[], Awaitable[None]]
 ) -> None:
-    """Give an answer to its call. One that took effect before a process died is no failure when it comes once more:
-    the call may have found it on its pause already."""
+    """Pass an answer to its call. If it resolved the pause before a process died, its second arrival is no failure: the
+    call may have read it from the pause already."""
     try:
-        await settle()
+        await apply()
     except (ApprovalNotFoundError, AlreadyResumedError):
         token = answered_pause(control)
         with suppress(PauseNotFoundError, PauseScopeMismatchError):
-            if token and _has_settled(control, await services.pauses.status(token, who=who)):
+            if token and _is_resolved_by(control, await services.pauses.status(token, who=who)):
                 return
         raise
 
 
-async def _came_to_nothing(services: AgentServices, who: Quadruple, control: ControlEvent) -> None:
-    """Let another answer be sent in place of one that failed, before anybody hears of that."""
+async def _drop_answer(services: AgentServices, who: Quadruple, control: ControlEvent) -> None:
+    """Drop an answer that failed, before the failure is published, so that a caller may send another one."""
     token = answered_pause(control) if services.binds_answers else ""
     while token:
         try:
             await services.pauses.drop_answer(token, control.event_id)
             break
         except DatabaseError as error:
-            services.logger.warning("run %s: %s is taken back again: %s", who.run_id, control.type, error_reason(error))
-            await sleep(services.clock, _HICCUP_S)
+            services.logger.warning("run %s: dropping %s is retried: %s", who.run_id, control.type, error_reason(error))
+            await sleep(services.clock, _RETRY_DELAY_S)
 
 
-async def _resolve(gate: ApprovalGate, control: ControlEvent) -> None:
+async def _resolve_approval(gate: ApprovalGate, control: ControlEvent) -> None:
     payload = control.payload or {}
     edited = payload.get("args")
     if edited is not None and not isinstance(edited, dict):

@@ -50,7 +50,7 @@ from harborage.runtime.effects.ledger import call_keys, metered
 from harborage.runtime.effects.planning import plan, restore_planned
 from harborage.runtime.effects.providing import context_effects
 from harborage.runtime.effects.run_resources import withheld
-from harborage.runtime.effects.steering import bridge, open_pause, steer
+from harborage.runtime.effects.steering import open_pause, route_answer, steer
 from harborage.runtime.effects.task_effects import TaskEffects
 from harborage.runtime.loop.controls import ControlEvent, ControlType
 from harborage.runtime.loop.dispatch import Approval, Dispatched, not_done
@@ -63,7 +63,7 @@ from harborage.tools import OnUnknown, ToolInvalidArgsError
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
-    from harborage.runtime.durable.mailbox import Bridge
+    from harborage.runtime.durable.mailbox import AnswerRouter
     from harborage.runtime.effects.run_resources import LiveRun
     from harborage.runtime.effects.services import AgentServices
     from harborage.runtime.loop.run_spec import ToolExecutor
@@ -104,7 +104,7 @@ class AgentEffects:
 
     def connect(self, live: LiveRun) -> None:
         """Let approvals reach the gates, and a hard cancel its hook, while a step of the run is in flight."""
-        live.mailbox.connect(self.bridge(live.base.quadruple), lambda: self._fire(live))
+        live.mailbox.connect(self.answer_router(live.base.quadruple), lambda: self._fire(live))
 
     def _fire(self, live: LiveRun) -> None:
         if (hook := self._hard_cancel(live)) is not None:
@@ -116,13 +116,13 @@ class AgentEffects:
             live.hard_cancel = HardCancel(hook, live.base.quadruple.run_id, live.crew, self._services.clock)
         return live.hard_cancel
 
-    def bridge(self, who: Quadruple) -> Bridge:
+    def answer_router(self, who: Quadruple) -> AnswerRouter:
         """How approvals that arrive in mid step reach the gates, for the run `who`."""
 
-        def hand_over(control: ControlEvent) -> Coroutine[Any, Any, None] | None:
-            return bridge(self._services, who, control) or self._interrupted.answer(who, control)
+        def route(control: ControlEvent) -> Coroutine[Any, Any, None] | None:
+            return route_answer(self._services, who, control) or self._interrupted.answer(who, control)
 
-        return hand_over
+        return route
 
     def table(self) -> EffectTable:
         """All effects by the names that the loop and the dispatch use."""
@@ -174,7 +174,7 @@ class AgentEffects:
 
     async def _plan_in_turn(self, live: LiveRun, call: StepCall) -> Planned:
         """Let others run first: a run whose steps never suspend must learn of children that have ended, too."""
-        await live.mailbox.let_arrive()
+        await live.mailbox.yield_for_arrivals()
         return await plan(self._services, live, call)
 
     def _planned_before(self, call: StepCall, planned: Planned) -> None:
@@ -192,7 +192,7 @@ class AgentEffects:
         return outcomes
 
     async def _take_back_questions(self, live: LiveRun) -> None:
-        """Settle what a cancelled run had asked, before its planner is called once more: nobody is to answer it."""
+        """Resolve what a cancelled run had asked, before its planner is called once more: nobody is to answer it."""
         try:
             await withdraw_unanswered(self._services, live)
         except DatabaseError as error:
@@ -289,8 +289,8 @@ class AgentEffects:
         )
         try:
             check = partial(self._objection, live, wanted.tool)
-            args = await gate.run_guarded(request, on_waiting=live.mailbox.offer, objection=check)
-            await live.mailbox.handed_over()  # the record that says the answer was heeded says that it was taken, too
+            args = await gate.run_guarded(request, on_waiting=live.mailbox.route_queued_answers, objection=check)
+            await live.mailbox.wait_for_answers()  # one commit has the answer's effect and its consumption
             return Approval(args=args)
         except asyncio.CancelledError as cancelled:
             if isinstance(cancelled.__cause__, ApprovalCancelledError):
@@ -300,7 +300,7 @@ class AgentEffects:
             raise
         except HarborageError as error:
             self._services.reraise_refusal(error)  # nobody has refused the call: it asks again once the database serves
-            await live.mailbox.handed_over()
+            await live.mailbox.wait_for_answers()
             return Approval(refusal=error_reason(error))
 
     def _objection(self, live: LiveRun, tool: str, args: bytes) -> str:
@@ -323,7 +323,7 @@ class AgentEffects:
     def _answer_due(self, call: StepCall) -> Waiting | None:
         """A call at its gate waits as long as its pause may stay open; before it is there, it does not only wait."""
         gate = self._services.gates.find(call.payload.tool)
-        pause = None if gate is None else gate.idle(self._live[call.run_id].key(call))
+        pause = None if gate is None else gate.idle_pause(self._live[call.run_id].key(call))
         return None if pause is None else Waiting(pause.deadline)
 
     async def _tool(self, call: StepCall) -> ToolOutcome:

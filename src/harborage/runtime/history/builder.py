@@ -135,7 +135,7 @@ class _HistoryBuilder:
             case Waited():
                 woken = self._read(entry.woken, Woken)
                 if woken.decision is not None:
-                    self._settle("", str(woken.decision), woken.payload, woken.at or entry.at)
+                    self._resolve("", str(woken.decision), woken.payload, woken.at or entry.at)
             case Patched():
                 self.patches.append(entry.change)
             case Rolled():
@@ -193,7 +193,7 @@ class _HistoryBuilder:
                 self._steered(self._read(entry.result, list[Steered]), entry.at)
                 return
             case Done(name="pause.abandon"):
-                self._settle("", _ABANDONED, None, entry.at)
+                self._resolve("", _ABANDONED, None, entry.at)
                 return
             case _:
                 pass
@@ -303,9 +303,9 @@ class _HistoryBuilder:
                 self._applied += 1
             if outcome.opened is not None:
                 self._open(outcome.opened, "steering", at, outcome.control.payload)
-            if outcome.settled is not None:
-                settled_at = outcome.settled_at or at
-                self._settle(outcome.settled_token, str(outcome.settled), outcome.settled_payload, settled_at)
+            if outcome.resolved is not None:
+                resolved_at = outcome.resolved_at or at
+                self._resolve(outcome.resolved_token, str(outcome.resolved), outcome.resolved_payload, resolved_at)
 
     def _open(self, pause: OpenPause, by: str, at: datetime, payload: dict[str, Any] | None) -> None:
         self.pauses.append(
@@ -314,12 +314,12 @@ class _HistoryBuilder:
             )
         )
 
-    def _settle(self, token: str, decision: str, answer: dict[str, Any] | None, at: datetime) -> None:
-        """Record how the pause of this token was settled; without a token, the open pause."""
+    def _resolve(self, token: str, decision: str, answer: dict[str, Any] | None, at: datetime) -> None:
+        """Record how the pause of this token was resolved; without a token, the open pause."""
         for index in range(len(self.pauses) - 1, -1, -1):
             pause = self.pauses[index]
             if not pause.decision and token in ("", pause.token):
-                self.pauses[index] = replace(pause, decision=decision, answer=answer, settled_at=at)
+                self.pauses[index] = replace(pause, decision=decision, answer=answer, resolved_at=at)
                 return
 
 

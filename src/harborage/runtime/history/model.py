@@ -80,7 +80,7 @@ class PauseTaken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     payload: dict[str, Any] | None = None
     decision: str = ""
     answer: dict[str, Any] | None = None
-    settled_at: datetime | None = None
+    resolved_at: datetime | None = msgspec.field(default=None, name="settled_at")
 
 
 class ControlTaken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -147,12 +147,12 @@ def _render_aside(aside: ControlTaken | PauseTaken, clean: Clean) -> list[str]:
         case PauseTaken():
             asked = f" {_shorten(aside.payload, clean)}" if aside.payload and aside.by == "steering" else ""
             answer = f" {_shorten(aside.answer, clean)}" if aside.answer else ""
-            settled = f"{aside.decision}{answer}" if aside.decision else "open"
-            return [f"  ‖ paused by the {aside.by} ({aside.reason}){asked}: {settled}"]
+            resolved = f"{aside.decision}{answer}" if aside.decision else "open"
+            return [f"  ‖ paused by the {aside.by} ({aside.reason}){asked}: {resolved}"]
 
 
 def _at(aside: ControlTaken | PauseTaken) -> datetime:
-    return aside.at if isinstance(aside, ControlTaken) else aside.settled_at or aside.opened_at
+    return aside.at if isinstance(aside, ControlTaken) else aside.resolved_at or aside.opened_at
 
 
 def _precedes(aside: ControlTaken | PauseTaken, step: StepTaken) -> bool:

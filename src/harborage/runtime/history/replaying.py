@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from harborage.clock import Timer
     from harborage.concurrency import Crew
     from harborage.runtime.durable.mailbox import Mailbox
+    from harborage.runtime.durable.pauses.coordinator import Coordinator
     from harborage.runtime.loop.arrivals import Arrivals, Hold, Woken
     from harborage.runtime.loop.joins import BranchOutcome
-    from harborage.runtime.loop.pauses import PauseCoordinator
 
 T = TypeVar("T")
 
@@ -469,7 +469,7 @@ class _NoPauses:
         raise AssertionError(f"a replay asked the coordinator of pauses for {name}")
 
 
-_NO_PAUSES: Final = cast("PauseCoordinator", _NoPauses())
+_NO_PAUSES: Final = cast("Coordinator", _NoPauses())
 
 
 class _RecordedClock:

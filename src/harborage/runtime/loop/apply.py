@@ -136,8 +136,8 @@ def _fold(run: RunState, outcome: Steered) -> None:
             assert_never(unreachable)
     if outcome.opened is not None:
         run.pause = outcome.opened
-    if outcome.settled is not None:
-        _resolve(run, outcome.settled_token, outcome.settled, outcome.settled_payload, outcome.settled_at)
+    if outcome.resolved is not None:
+        _resolve(run, outcome.resolved_token, outcome.resolved, outcome.resolved_payload, outcome.resolved_at)
 
 
 def _cancel(run: RunState, control: ControlEvent) -> None:
@@ -171,7 +171,7 @@ def apply_interrupt(run: RunState, reason: Interrupt) -> RunState:
     return run
 
 
-def settle(run: RunState, woken: Woken) -> RunState:
+def apply_wake(run: RunState, woken: Woken) -> RunState:
     """Apply why a parked run resumes; a queued control is left to the next drain."""
     run.is_past_deadline = run.is_past_deadline or woken.is_past_deadline
     if woken.decision is not None and run.pause is not None:

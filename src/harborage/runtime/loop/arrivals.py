@@ -54,14 +54,14 @@ NOTHING = Arrivals()
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """Park the run until its pause `token` is settled, a control arrives, or `until` has passed."""
+    """Park the run until its pause `token` is resolved, a control arrives, or `until` has passed."""
 
     token: str
     until: datetime | None = None
 
 
 class Woken(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a parked run resumes: a control is queued, its pause was settled (`decision`), or its deadline passed."""
+    """Why a parked run resumes: a control is queued, its pause was resolved (`decision`), or its deadline passed."""
 
     decision: PauseDecision | None = None
     payload: dict[str, Any] | None = None

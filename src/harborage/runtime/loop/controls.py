@@ -86,7 +86,7 @@ def _rank(other: str) -> int:
 
 
 ANSWERS: Final = frozenset({ControlType.APPROVE, ControlType.REJECT, ControlType.RESUME})
-"""The controls that settle a pause."""
+"""The controls that resolve a pause."""
 
 
 _TASK_CANCELLED: Final = "task_cancelled"

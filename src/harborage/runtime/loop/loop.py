@@ -20,10 +20,10 @@ from harborage.runtime.loop.apply import (
     apply_controls,
     apply_interrupt,
     apply_plan,
+    apply_wake,
     gate,
     park,
     remember,
-    settle,
     too_many_steps,
 )
 from harborage.runtime.loop.arrivals import NOTHING, Arrivals, Hold, StepInterruptedError, WaitPutOffError
@@ -53,7 +53,7 @@ async def run_loop(run: RunState, io: Durable, dispatch: Dispatch) -> Finish:
             case Stop(finish):
                 return await leave(run, finish, io)
             case Hold() as hold:
-                run = settle(run, await io.wait(hold))
+                run = apply_wake(run, await io.wait(hold))
                 continue
             case _ as unreachable:
                 assert_never(unreachable)
@@ -103,7 +103,7 @@ async def steer(run: RunState, arrivals: Arrivals, io: Durable) -> RunState:
 
 
 async def leave(run: RunState, finish: Finish, io: Durable) -> Finish:
-    """End a run that its steering stopped; an open pause of it is settled, so that no one answers it later."""
+    """End a run that its steering stopped; its open pause is rejected, so that no person answers it later."""
     if run.pause is not None:
         await io.step("pause.abandon", run.pause)
     return finish

@@ -1,14 +1,13 @@
-"""A pause: a run, or one call of it, that waits for an answer. The values, and the port of the coordinator.
+"""A pause: a run, or one of its calls, that waits for an answer. Values only, without I/O and without a clock.
 
-A request for a pause names its deadline and its default answer, so that no run waits for ever. No I/O, no clock.
+A request for a pause names its deadline and its default answer, so that no run waits for ever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -22,14 +21,14 @@ Who: TypeAlias = Identity | Quadruple
 
 
 class PauseState(StrEnum):
-    """The state of a pause; a settled one never opens again."""
+    """The state of a pause; a resolved pause never opens again."""
 
     PAUSED = "paused"
     RESUMED = "resumed"
 
 
 class PauseDecision(StrEnum):
-    """How a pause was settled."""
+    """How a pause was resolved."""
 
     APPROVE = "approve"
     REJECT = "reject"
@@ -45,7 +44,7 @@ class PauseDecision(StrEnum):
 class PauseRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request for a pause. `identity` is the owner; without a run in it, the run comes from the context.
 
-    At `deadline` the pause settles itself with `default`; None waits until a person decides. `key` makes the request
+    At `deadline` the pause resolves itself with `default`; None waits until a person decides. `key` makes the request
     repeatable: while a pause of this owner and run with this key exists, a second request returns that one.
     """
 
@@ -59,12 +58,12 @@ class PauseRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
-    """One pause. `payload` is the question, with the answer merged over it once the pause is settled.
+    """One pause. `payload` is the question, with the answer merged over it once the pause is resolved.
 
-    `trajectory` is the serialised history of the request; only the call that settles the pause returns it, so that the
-    run can be rebuilt from it. `sealed` is a part of the answer that only the waiting call may read: it comes with the
-    settled pause, and is in no list and no status. `settled_by` is the user who settled it, "" for its deadline and the
-    end of its run. `answering` is the event id of the control with the pending answer, or with the one that counted.
+    `trajectory` is the serialised history of the request; only the call that resolves the pause returns it, so that the
+    run can be rebuilt from it. `sealed` is the part of the answer that only the waiting call may read; no list and no
+    status contains it. `resolved_by` is the user who resolved the pause, "" if its deadline or the end of its run did.
+    `answering` is the event id of the control with the pending answer, or with the answer that resolved it.
     """
 
     token: str
@@ -80,19 +79,19 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     key: str = ""
     trajectory: bytes | None = None
     sealed: bytes | None = None
-    settled_by: str = ""
+    resolved_by: str = ""
     answering: str = ""
 
     @property
     def is_paused(self) -> bool:
-        """Whether it can still be settled."""
+        """Whether it can still be resolved."""
         return self.state is PauseState.PAUSED
 
     def is_due(self, now: datetime) -> bool:
         """Return whether its deadline has passed and it is open; at the deadline itself it has."""
         return self.is_paused and self.deadline is not None and now >= self.deadline
 
-    def settled(
+    def resolve(
         self,
         decision: PauseDecision,
         payload: dict[str, Any] | None,
@@ -101,7 +100,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
         sealed: bytes | None = None,
         by: str = "",
     ) -> Pause:
-        """Return this pause settled with `decision` at `now`, the answer's `payload` merged over the question's."""
+        """Return this pause resolved with `decision` at `now`, the answer's `payload` merged over the question's."""
         answer = self.payload if payload is None else {**(self.payload or {}), **payload}
         return msgspec.structs.replace(
             self,
@@ -110,7 +109,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
             payload=answer,
             resumed_at=now,
             sealed=sealed,
-            settled_by=by,
+            resolved_by=by,
         )
 
     def without_trajectory(self) -> Pause:
@@ -151,7 +150,7 @@ OPEN = PauseFilter()
 
 
 class PausePage(msgspec.Struct, frozen=True, kw_only=True):
-    """One page of a list, newest first. `truncated`: it includes settled pauses, and none is stored any more."""
+    """One page of a list, newest first. `truncated`: resolved pauses were asked for, but none is stored any more."""
 
     rows: tuple[Pause, ...]
     page: int
@@ -159,111 +158,3 @@ class PausePage(msgspec.Struct, frozen=True, kw_only=True):
     page_count: int
     total: int
     truncated: bool = False
-
-
-class PauseCoordinator(Protocol):
-    """Opens, settles, shows and lists the pauses of a process.
-
-    `who` is the caller; None takes the ambient identity. `scopes` are the caller's verified claims; None takes the
-    ambient ones for `list`, and none for the other verbs.
-    """
-
-    async def request(self, request: PauseRequest) -> Pause:
-        """Open a pause.
-
-        Raises:
-            IdentityRequiredError, InvalidReasonError, PauseDecisionError, InvalidOptionError: in this order.
-            UnserializableError: the payload or the trajectory cannot be kept.
-            DatabaseError, StoreError: the store refused. In every case nothing is recorded.
-        """
-        ...
-
-    async def resume(
-        self,
-        token: str,
-        decision: PauseDecision,
-        payload: dict[str, Any] | None = None,
-        *,
-        sealed: bytes | None = None,
-        who: Who | None = None,
-        scopes: frozenset[str] | None = None,
-    ) -> Pause:
-        """Settle a pause, as its owner or an admin of its tenant. Exactly one caller succeeds.
-
-        Only the call that waits for the pause gets `sealed`.
-
-        Raises:
-            PauseDecisionError, IdentityRequiredError, PauseNotFoundError, AlreadyResumedError, PauseScopeMismatchError:
-                in this order. The error tells callers who may see the pause how it was settled, when and by whom.
-            ToolContextLostError: the run needs a live handle that this process does not hold; the pause stays open.
-            UnserializableError: the payload cannot be kept; the pause stays open.
-            DatabaseError, StoreError: the store refused; the pause stays open.
-        """
-        ...
-
-    async def withdraw(self, token: str, *, who: Who | None = None) -> bool:
-        """Reject a pause that no call waits for any more; return False if it was settled before.
-
-        Raises:
-            IdentityRequiredError, PauseNotFoundError, PauseScopeMismatchError: in this order.
-            DatabaseError, StoreError: the store refused; the pause stays open.
-        """
-        ...
-
-    async def drop_answer(self, token: str, event_id: str) -> None:
-        """Drop the pending answer with this event id, so that another one may be sent.
-
-        Raises:
-            DatabaseError, StoreError: the store refused.
-        """
-        ...
-
-    async def check_handles(self, token: str) -> None:
-        """Accept a pause whose run this process could resume.
-
-        Raises:
-            PauseNotFoundError: there is no such pause.
-            ToolContextLostError: the run needs a live handle that this process does not hold.
-        """
-        ...
-
-    async def status(self, token: str, *, who: Who | None = None, scopes: frozenset[str] | None = None) -> Pause:
-        """Return the pause. Without any identity, explicit or ambient, the token itself is the capability.
-
-        If another process has settled it, calls of this process that wait for it are woken.
-
-        Raises:
-            PauseNotFoundError, PauseScopeMismatchError: in this order.
-            CheckpointCorruptError, UnsupportedFormatVersionError: it cannot be read.
-        """
-        ...
-
-    async def list(
-        self,
-        filter: PauseFilter = OPEN,
-        *,
-        page: int = 0,
-        page_size: int = 0,
-        who: Who | None = None,
-        scopes: frozenset[str] | None = None,
-    ) -> PausePage:
-        """Return a page of the caller's pauses, newest first; with the admin scope, those of its or the named tenants.
-
-        Without `scopes` the ambient ones count.
-
-        Raises:
-            IdentityRequiredError, InvalidPageError, CrossTenantScopeError, AdminScopeRequiredError: in this order.
-        """
-        ...
-
-    async def expire(self, token: str) -> Pause:
-        """Settle a pause whose deadline has passed with its default; return one that is not due unchanged.
-
-        Raises:
-            PauseNotFoundError: there is no such pause.
-        """
-        ...
-
-    def on_resolved(self, token: str, wake: Callable[[Pause], None]) -> Callable[[], None]:
-        """Call `wake` once when the pause is settled, at once if it was; the returned function cancels that."""
-        ...

@@ -97,19 +97,27 @@ class SteerRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     awaits_provider: bool = False
 
 
-class Steered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+_RECORDED_NAMES = {
+    "resolved": "settled",
+    "resolved_token": "settled_token",
+    "resolved_payload": "settled_payload",
+    "resolved_at": "settled_at",
+}
+
+
+class Steered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_RECORDED_NAMES):
     """One control after it was applied. `error` is empty, or the short code of why it failed.
 
-    `opened` is the pause it opened; `settled` is how it settled the open one, with the payload the planner will see.
+    `opened` is the pause it opened; `resolved` is how it resolved the open one, with the payload the planner will see.
     """
 
     control: ControlEvent
     error: str = ""
     opened: OpenPause | None = None
-    settled: PauseDecision | None = None
-    settled_token: str = ""
-    settled_payload: dict[str, Any] | None = None
-    settled_at: datetime | None = None
+    resolved: PauseDecision | None = None
+    resolved_token: str = ""
+    resolved_payload: dict[str, Any] | None = None
+    resolved_at: datetime | None = None
 
 
 class PutOff(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from harborage.runtime.durable.reader import phase_of
 from harborage.runtime.loop.arrivals import Arrivals
 from harborage.runtime.loop.controls import ControlEvent, ControlType
 from harborage.runtime.loop.seam import RunRequest
-from harborage.runtime.pauses import PauseCoordinator
+from harborage.runtime.pauses import Coordinator
 from harborage.store import EventQuery, EventRow, RunRow, Store
 from harborage.store.check import disagreements
 from harborage.testing.simulation.loop import SimulationError
@@ -64,7 +64,7 @@ class Evidence(msgspec.Struct, kw_only=True):
 
     records: Sequence[RunRow]
     store: Store
-    pauses: PauseCoordinator
+    pauses: Coordinator
     who: Identity
     sent: Sequence[tuple[str, str, bytes]]
     acts: Sequence[ServiceCall] = ()

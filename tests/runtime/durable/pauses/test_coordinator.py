@@ -20,7 +20,6 @@ from harborage.runtime.pauses import (
     Coordinator,
     InvalidReasonError,
     Pause,
-    PauseCoordinator,
     PauseDecision,
     PauseDecisionError,
     PauseFilter,
@@ -44,7 +43,7 @@ ADMIN = frozenset({"admin"})
 
 def test_the_coordinator_is_the_port() -> None:
     """A caller that asks for the port can be handed this class."""
-    port: PauseCoordinator = Coordinator()
+    port: Coordinator = Coordinator()
     assert isinstance(port, Coordinator)
 
 
@@ -143,12 +142,12 @@ async def test_the_run_comes_from_the_context(coordinator: Coordinator, asking: 
 async def test_the_same_key_gives_the_same_pause(
     coordinator: Coordinator, asking: Asking, recorder: EventRecorder
 ) -> None:
-    """Asking again under a key is no second question; a settled pause comes back as settled."""
+    """Asking again under a key is no second question; a resolved pause comes back as resolved."""
     first, second = await asyncio.gather(*(coordinator.request(asking(key="run/7")) for _ in range(2)))
     assert first == second
     assert recorder.types == ["pause.requested"]
-    settled = await coordinator.resume(first.token, PauseDecision.RESUME, {"a": 1}, who=first.identity)
-    assert await coordinator.request(asking(key="run/7")) == settled
+    resolved = await coordinator.resume(first.token, PauseDecision.RESUME, {"a": 1}, who=first.identity)
+    assert await coordinator.request(asking(key="run/7")) == resolved
 
 
 async def test_a_key_is_the_owners_own(coordinator: Coordinator, asking: Asking) -> None:
@@ -158,29 +157,29 @@ async def test_a_key_is_the_owners_own(coordinator: Coordinator, asking: Asking)
     assert len(tokens) == 4
 
 
-async def test_resuming_settles_once_and_publishes(
+async def test_resuming_resolves_once_and_publishes(
     coordinator: Coordinator, recorder: EventRecorder, asking: Asking, owner: Quadruple, clock: FakeClock
 ) -> None:
     """The answer is merged over the question, and one event names token, reason and decision."""
     pause = await coordinator.request(asking(payload={"ask": "city?", "tries": 1}))
     clock.advance(5)
-    settled = await coordinator.resume(pause.token, PauseDecision.RESUME, {"tries": 2}, who=owner)
-    assert (settled.state, settled.decision) == (PauseState.RESUMED, PauseDecision.RESUME)
-    assert (settled.paused_at, settled.resumed_at) == (pause.paused_at, clock.now())
-    assert settled.payload == {"ask": "city?", "tries": 2}
+    resolved = await coordinator.resume(pause.token, PauseDecision.RESUME, {"tries": 2}, who=owner)
+    assert (resolved.state, resolved.decision) == (PauseState.RESUMED, PauseDecision.RESUME)
+    assert (resolved.paused_at, resolved.resumed_at) == (pause.paused_at, clock.now())
+    assert resolved.payload == {"ask": "city?", "tries": 2}
     assert recorder.payloads(PauseResumedPayload) == [
         PauseResumedPayload(token=pause.token, reason="await_input", decision="resume")
     ]
     assert recorder.events[-1].identity == owner
 
 
-async def test_a_settled_pause_stays_readable(coordinator: Coordinator, asking: Asking, owner: Quadruple) -> None:
-    """Its status and the list of settled pauses show the outcome."""
+async def test_a_resolved_pause_stays_readable(coordinator: Coordinator, asking: Asking, owner: Quadruple) -> None:
+    """Its status and the list of resolved pauses show the outcome."""
     pause = await coordinator.request(asking())
-    settled = await coordinator.resume(pause.token, PauseDecision.APPROVE, {"by": "ann"}, who=owner)
-    assert await coordinator.status(pause.token) == settled
+    resolved = await coordinator.resume(pause.token, PauseDecision.APPROVE, {"by": "ann"}, who=owner)
+    assert await coordinator.status(pause.token) == resolved
     page = await coordinator.list(PauseFilter(states=(PauseState.RESUMED,)), who=owner)
-    assert (page.rows, page.truncated) == ((settled,), False)
+    assert (page.rows, page.truncated) == ((resolved,), False)
 
 
 async def test_a_second_resume_is_refused(coordinator: Coordinator, asking: Asking, owner: Quadruple) -> None:
@@ -193,7 +192,7 @@ async def test_a_second_resume_is_refused(coordinator: Coordinator, asking: Aski
     assert (await coordinator.status(pause.token)).decision is PauseDecision.RESUME
 
 
-async def test_the_second_answer_learns_how_the_pause_was_settled(
+async def test_the_second_answer_learns_how_the_pause_was_resolved(
     coordinator: Coordinator, asking: Asking, owner: Quadruple, clock: FakeClock
 ) -> None:
     """The decision, the moment and the user; a stranger only that it was."""
@@ -204,7 +203,7 @@ async def test_the_second_answer_learns_how_the_pause_was_settled(
         await coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)
     published = caught.value
     assert (published.decision, published.at, published.by) == ("reject", clock.now(), "bob")
-    assert f"settled before (reject by bob at {clock.now():%Y-%m-%d %H:%M:%S} UTC)" in str(published)
+    assert f"resolved before (reject by bob at {clock.now():%Y-%m-%d %H:%M:%S} UTC)" in str(published)
     with pytest.raises(AlreadyResumedError) as caught:
         await coordinator.resume(pause.token, PauseDecision.RESUME, who=INTRUDER)
     assert (caught.value.decision, caught.value.at, caught.value.by) == ("", None, "")
@@ -214,28 +213,28 @@ async def test_the_second_answer_learns_how_the_pause_was_settled(
 async def test_a_pause_without_a_waiter_is_withdrawn(
     coordinator: Coordinator, asking: Asking, owner: Quadruple, recorder: EventRecorder
 ) -> None:
-    """It reads as rejected because its run ended, by nobody; what was settled before stays as it was."""
+    """It reads as rejected because its run ended, by nobody; what was resolved before stays as it was."""
     pause = await coordinator.request(asking(payload={"ask": "city?"}, trajectory=with_handle()))
     with pytest.raises(PauseScopeMismatchError):
         await coordinator.withdraw(pause.token, who=INTRUDER)
     assert await coordinator.withdraw(pause.token, who=owner)
     found = await coordinator.status(pause.token)
-    assert (found.decision, found.settled_by) == (PauseDecision.REJECT, "")
+    assert (found.decision, found.resolved_by) == (PauseDecision.REJECT, "")
     assert found.payload == {"ask": "city?", "rejected": True, "reason": "run ended"}
     assert recorder.types == ["pause.requested", "pause.resumed"]
     assert not await coordinator.withdraw(pause.token, who=owner)
     with pytest.raises(PauseNotFoundError):
         await coordinator.withdraw("no-such-token", who=owner)
     answered = await coordinator.request(asking())
-    settled = await coordinator.resume(answered.token, PauseDecision.RESUME, who=owner)
+    resolved = await coordinator.resume(answered.token, PauseDecision.RESUME, who=owner)
     assert not await coordinator.withdraw(answered.token, who=owner)
-    assert await coordinator.status(answered.token) == settled
+    assert await coordinator.status(answered.token) == resolved
 
 
 async def test_of_many_concurrent_resumes_exactly_one_wins(
     coordinator: Coordinator, asking: Asking, owner: Quadruple, recorder: EventRecorder
 ) -> None:
-    """Everybody else is told that it was settled before, and one event is published."""
+    """Everybody else is told that it was resolved before, and one event is published."""
     pause = await coordinator.request(asking())
     tries = (coordinator.resume(pause.token, PauseDecision.RESUME, {"n": n}, who=owner) for n in range(100))
     results = await asyncio.gather(*tries, return_exceptions=True)
@@ -295,8 +294,8 @@ async def test_an_admin_of_the_tenant_resumes_only_by_explicit_scope(coordinator
     pause = await coordinator.request(asking())
     with bound(COLLEAGUE.identity, scopes=ADMIN), pytest.raises(PauseScopeMismatchError):
         await coordinator.resume(pause.token, PauseDecision.RESUME)
-    settled = await coordinator.resume(pause.token, PauseDecision.REJECT, who=COLLEAGUE, scopes=ADMIN)
-    assert settled.decision is PauseDecision.REJECT
+    resolved = await coordinator.resume(pause.token, PauseDecision.REJECT, who=COLLEAGUE, scopes=ADMIN)
+    assert resolved.decision is PauseDecision.REJECT
 
 
 async def test_an_answer_that_is_no_json_leaves_the_pause_open(
@@ -312,13 +311,13 @@ async def test_an_answer_that_is_no_json_leaves_the_pause_open(
 async def test_the_trajectory_comes_back_to_the_caller_that_resumes(
     coordinator: Coordinator, asking: Asking, owner: Quadruple
 ) -> None:
-    """The history is handed over once and not kept for a settled pause."""
+    """The history is handed over once and not kept for a resolved pause."""
     trajectory = Trajectory(query="what is a harbour?")
     pause = await coordinator.request(asking(trajectory=trajectory))
     assert pause.trajectory is None
     assert (await coordinator.status(pause.token)).trajectory is None
-    settled = await coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)
-    assert settled.trajectory == trajectory.serialize()
+    resolved = await coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)
+    assert resolved.trajectory == trajectory.serialize()
     assert (await coordinator.status(pause.token)).trajectory is None
 
 
@@ -353,8 +352,8 @@ async def test_without_a_registry_every_handle_is_lost(
 async def test_a_rejection_needs_no_handle(coordinator: Coordinator, asking: Asking, owner: Quadruple) -> None:
     """A run whose live objects are gone can still be ended."""
     pause = await coordinator.request(asking(trajectory=with_handle()))
-    settled = await coordinator.resume(pause.token, PauseDecision.REJECT, who=owner)
-    assert settled.decision is PauseDecision.REJECT
+    resolved = await coordinator.resume(pause.token, PauseDecision.REJECT, who=owner)
+    assert resolved.decision is PauseDecision.REJECT
 
 
 async def test_without_any_identity_the_token_is_the_capability(coordinator: Coordinator, asking: Asking) -> None:
@@ -390,7 +389,7 @@ async def test_the_status_of_an_unknown_token_is_not_found(coordinator: Coordina
         await coordinator.status("no-such-token")
 
 
-async def test_settled_pauses_of_no_run_are_forgotten_in_time(asking: Asking, owner: Quadruple) -> None:
+async def test_resolved_pauses_of_no_run_are_forgotten_in_time(asking: Asking, owner: Quadruple) -> None:
     """Only the last ones of a tenant stay; memory does not grow with every pause there ever was."""
     coordinator = Coordinator(store=MemoryStore(keep_strays=2))
     foreign = await coordinator.request(asking(identity=INTRUDER))

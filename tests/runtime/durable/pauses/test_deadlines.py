@@ -43,8 +43,8 @@ async def test_a_pause_past_its_deadline_takes_its_default(
     """The decision is recorded and published like any other, and needs no identity."""
     pause = await coordinator.request(asking(deadline=clock.now() + IN_AN_HOUR, default=default))
     clock.advance(3600)
-    settled = await coordinator.expire(pause.token)
-    assert (settled.state, settled.decision, settled.resumed_at) == (PauseState.RESUMED, default, clock.now())
+    resolved = await coordinator.expire(pause.token)
+    assert (resolved.state, resolved.decision, resolved.resumed_at) == (PauseState.RESUMED, default, clock.now())
     assert recorder.payloads(PauseResumedPayload)[0].decision == default
 
 
@@ -57,15 +57,15 @@ async def test_the_default_is_a_timeout(coordinator: Coordinator, asking: Asking
 async def test_a_pause_that_is_not_due_is_left_alone(
     coordinator: Coordinator, asking: Asking, clock: FakeClock, owner: Quadruple
 ) -> None:
-    """Before its deadline, without one, or settled: expiring changes nothing."""
+    """Before its deadline, without one, or resolved: expiring changes nothing."""
     waiting = await coordinator.request(asking(deadline=clock.now() + IN_AN_HOUR))
     endless = await coordinator.request(asking())
     answered = await coordinator.request(asking(deadline=clock.now() + timedelta(seconds=1)))
-    settled = await coordinator.resume(answered.token, PauseDecision.RESUME, who=owner)
+    resolved = await coordinator.resume(answered.token, PauseDecision.RESUME, who=owner)
     clock.advance(3599)
     assert await coordinator.expire(waiting.token) == waiting
     assert await coordinator.expire(endless.token) == endless
-    assert await coordinator.expire(answered.token) == settled
+    assert await coordinator.expire(answered.token) == resolved
 
 
 async def test_an_unknown_pause_cannot_expire(coordinator: Coordinator) -> None:
@@ -96,7 +96,7 @@ async def test_an_answer_after_the_deadline_comes_too_late(
 async def test_a_stranger_does_not_trigger_the_deadline(
     coordinator: Coordinator, asking: Asking, clock: FakeClock
 ) -> None:
-    """Whoever may not settle a pause does not settle it by being late either."""
+    """A caller who may not resolve a pause does not resolve it by being late either."""
     pause = await coordinator.request(asking(deadline=clock.now()))
     with pytest.raises(PauseScopeMismatchError):
         await coordinator.resume(pause.token, PauseDecision.APPROVE, who=INTRUDER)
@@ -106,7 +106,7 @@ async def test_a_stranger_does_not_trigger_the_deadline(
 async def test_an_answer_and_the_deadline_have_one_winner(
     coordinator: Coordinator, asking: Asking, clock: FakeClock, owner: Quadruple, recorder: EventRecorder
 ) -> None:
-    """Settled together or one after the other, there is one outcome."""
+    """Resolved together or one after the other, there is one outcome."""
     pause = await coordinator.request(asking(deadline=clock.now()))
     answer = coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)
     expired, late = await asyncio.gather(coordinator.expire(pause.token), answer, return_exceptions=True)
@@ -115,14 +115,14 @@ async def test_an_answer_and_the_deadline_have_one_winner(
     assert recorder.types.count("pause.resumed") == 1
 
 
-async def test_everything_that_is_due_is_settled_at_once(
+async def test_everything_that_is_due_is_resolved_at_once(
     coordinator: Coordinator, asking: Asking, clock: FakeClock
 ) -> None:
     """Pauses of all tenants, and only those whose deadline has passed."""
     due = [await coordinator.request(asking(deadline=clock.now(), identity=who)) for who in (COLLEAGUE, INTRUDER)]
     later = await coordinator.request(asking(deadline=clock.now() + IN_AN_HOUR))
-    settled = await coordinator.expire_due()
-    assert {pause.token for pause in settled} == {pause.token for pause in due}
+    resolved = await coordinator.expire_due()
+    assert {pause.token for pause in resolved} == {pause.token for pause in due}
     assert (await coordinator.status(later.token)).is_paused
     assert await coordinator.expire_due() == ()
 
@@ -132,17 +132,17 @@ async def test_a_waiter_is_woken_with_the_outcome(coordinator: Coordinator, aski
     seen: list[Pause] = []
     pause = await coordinator.request(asking())
     coordinator.on_resolved(pause.token, seen.append)
-    settled = await coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)
-    assert seen == [settled]
+    resolved = await coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)
+    assert seen == [resolved]
 
 
 async def test_a_late_waiter_is_woken_at_once(coordinator: Coordinator, asking: Asking, owner: Quadruple) -> None:
     """The outcome is not missed."""
     seen: list[Pause] = []
     pause = await coordinator.request(asking())
-    settled = await coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)
+    resolved = await coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)
     coordinator.on_resolved(pause.token, seen.append)
-    assert seen == [settled]
+    assert seen == [resolved]
 
 
 async def test_the_event_is_published_before_any_waiter_is_woken(

@@ -1,4 +1,4 @@
-"""Pauses that outlive their process: kept, found, listed, settled, and gone without a trace."""
+"""Pauses that outlive their process: kept, found, listed, resolved, and gone without a trace."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from harborage.codec import UnserializableError
 from harborage.identity import IdentityRequiredError, Quadruple, bound
 from harborage.planner import ProcessLocalHandleRegistry, ToolContext, Trajectory
-from harborage.runtime.durable.pauses.coordinator import SETTLED_FOR
-from harborage.runtime.durable.pauses.rows import pause_flaw
+from harborage.runtime.durable.pauses.coordinator import RETENTION
+from harborage.runtime.durable.pauses.rows import describe_damage
 from harborage.runtime.pauses import (
     AlreadyResumedError,
     CheckpointCorruptError,
@@ -52,21 +52,21 @@ def edit(store: MemoryStore, pause: Pause, data: bytes) -> None:
 
 
 async def test_a_pause_survives_its_coordinator(durable: Starting, asking: Asking, owner: Quadruple) -> None:
-    """The next one shows it as it was and settles it; the one after that can read how, and change nothing."""
+    """The next one shows it as it was and resolves it; the one after that can read how, and change nothing."""
     pause = await durable().request(asking(payload={"ask": "city?"}, reason=PauseReason.EXTERNAL_EVENT))
     second = durable()
     assert await second.status(pause.token) == pause
-    settled = await second.resume(pause.token, PauseDecision.RESUME, {"city": "Rome"}, who=owner)
-    assert settled.payload == {"ask": "city?", "city": "Rome"}
+    resolved = await second.resume(pause.token, PauseDecision.RESUME, {"city": "Rome"}, who=owner)
+    assert resolved.payload == {"ask": "city?", "city": "Rome"}
     assert (await second.status(pause.token)).state is PauseState.RESUMED
     third = durable()
-    assert await third.status(pause.token) == settled
+    assert await third.status(pause.token) == resolved
     with pytest.raises(AlreadyResumedError):
         await third.resume(pause.token, PauseDecision.RESUME, who=owner)
 
 
 async def test_a_pause_goes_with_its_run(durable: Starting, asking: Asking, owner: Quadruple) -> None:
-    """As long as the run is kept its settled pauses are, for whoever comes for an answer; then they go together."""
+    """As long as the run is kept its resolved pauses are, for whoever comes for an answer; then they go together."""
     store = MemoryStore(keep_ended=1)
     coordinator = durable(store=store)
     await store.join("one")
@@ -85,14 +85,14 @@ async def test_a_pause_goes_with_its_run(durable: Starting, asking: Asking, owne
     assert await coordinator.status(pauses["r2"].token) == pauses["r2"]
 
 
-async def test_a_settled_pause_of_no_run_is_dropped_in_the_end(
+async def test_a_resolved_pause_of_no_run_is_dropped_in_the_end(
     durable: Starting, asking: Asking, owner: Quadruple, clock: FakeClock
 ) -> None:
     """It stays for whoever comes for its answer, and goes long afterwards; asked again it is opened anew."""
     alone = asking(identity=owner.identity, key="k")
     pause = await durable().request(alone)
     await durable().resume(pause.token, PauseDecision.RESUME, who=owner)
-    clock.advance(SETTLED_FOR.total_seconds())
+    clock.advance(RETENTION.total_seconds())
     await durable().expire_due()
     assert (await durable().request(alone)).state is PauseState.RESUMED
     clock.advance(1)
@@ -118,8 +118,8 @@ async def test_the_end_of_a_run_cancels_what_it_asked(durable: Starting, asking:
     assert (await coordinator.list(who=owner)).total == 0
 
 
-async def test_a_settled_pause_wakes_its_run(durable: Starting, asking: Asking, owner: Quadruple) -> None:
-    """In the same commit, so that the run goes on though the process that settled it dies right after."""
+async def test_a_resolved_pause_wakes_its_run(durable: Starting, asking: Asking, owner: Quadruple) -> None:
+    """In the same commit, so that the run goes on though the process that resolved it dies right after."""
     store = MemoryStore()
     await store.join("one")
     await store.commit(Commit(starts=(NewRun(run_id="r1", who=owner.identity, entries=(b"started",), worker="one"),)))
@@ -177,7 +177,7 @@ async def test_one_unreadable_pause_does_not_hide_the_others(
         assert [pause.token for pause in await durable().expire_due()] == [sound.token]
     assert caplog.text.count(broken.token) == 3
     rows = (await store.pauses(PauseQuery(tokens=(broken.token, sound.token)))).rows
-    (flaw,) = [flaw for row in rows if (flaw := pause_flaw(row))]
+    (flaw,) = [flaw for row in rows if (flaw := describe_damage(row))]
     assert flaw.startswith(f"run {owner.run_id}: ")
     assert broken.token in flaw
 
@@ -187,8 +187,8 @@ async def test_the_trajectory_survives(durable: Starting, asking: Asking, owner:
     trajectory = Trajectory(query="what is a harbour?")
     pause = await durable().request(asking(trajectory=trajectory))
     assert (await durable().status(pause.token)).trajectory is None
-    settled = await durable().resume(pause.token, PauseDecision.RESUME, who=owner)
-    assert settled.trajectory == trajectory.serialize()
+    resolved = await durable().resume(pause.token, PauseDecision.RESUME, who=owner)
+    assert resolved.trajectory == trajectory.serialize()
 
 
 async def test_handles_are_looked_for_in_the_new_process(durable: Starting, asking: Asking, owner: Quadruple) -> None:
@@ -212,13 +212,13 @@ async def test_a_deadline_survives(durable: Starting, asking: Asking, clock: Fak
     later = await first.request(asking(deadline=clock.now() + timedelta(days=30)))
     clock.advance(7 * 24 * 3600)
     second = durable()
-    settled = {pause.token: pause.decision for pause in await second.expire_due()}
-    assert settled == {mine.token: PauseDecision.REJECT, theirs.token: PauseDecision.TIMEOUT}
+    resolved = {pause.token: pause.decision for pause in await second.expire_due()}
+    assert resolved == {mine.token: PauseDecision.REJECT, theirs.token: PauseDecision.TIMEOUT}
     assert (await second.expire(later.token)).is_paused
     assert (await second.status(mine.token)).state is PauseState.RESUMED
 
 
-async def test_one_that_cannot_be_settled_does_not_keep_the_others_waiting(
+async def test_one_that_cannot_be_resolved_does_not_keep_the_others_waiting(
     durable: Starting, asking: Asking, clock: FakeClock, store: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is logged and tried again the next time."""
@@ -228,7 +228,7 @@ async def test_one_that_cannot_be_settled_does_not_keep_the_others_waiting(
     store.is_refusing = True
     with caplog.at_level(logging.WARNING):
         assert await durable().expire_due() == ()
-    assert caplog.text.count("was not settled") == 2
+    assert caplog.text.count("was not resolved") == 2
     store.is_refusing = False
     assert len(await durable().expire_due()) == 2
 
@@ -250,17 +250,17 @@ async def test_a_new_coordinator_lists_what_an_earlier_one_left(
     assert (await second.list(PauseFilter(runs=("r1",)), who=owner)).rows == (old,)
 
 
-async def test_a_pause_settled_by_the_new_process_leaves_the_list(
+async def test_a_pause_resolved_by_the_new_process_leaves_the_list(
     durable: Starting, asking: Asking, owner: Quadruple
 ) -> None:
-    """It shows among the settled ones, in every process."""
+    """It shows among the resolved ones, in every process."""
     pause = await durable().request(asking())
     second = durable()
-    settled = await second.resume(pause.token, PauseDecision.RESUME, who=owner)
+    resolved = await second.resume(pause.token, PauseDecision.RESUME, who=owner)
     assert (await second.list(who=owner)).total == 0
-    assert (await second.list(PauseFilter(states=(PauseState.RESUMED,)), who=owner)).rows == (settled,)
+    assert (await second.list(PauseFilter(states=(PauseState.RESUMED,)), who=owner)).rows == (resolved,)
     page = await durable().list(PauseFilter(states=(PauseState.RESUMED,)), who=owner)
-    assert (page.rows, page.truncated) == ((settled,), False)
+    assert (page.rows, page.truncated) == ((resolved,), False)
 
 
 async def test_two_processes_keep_one_list(durable: Starting, asking: Asking, owner: Quadruple) -> None:
@@ -288,10 +288,10 @@ async def test_a_key_finds_its_pause_after_a_restart(
 
 
 async def test_a_waiter_gets_an_existing_answer_at_once(durable: Starting, asking: Asking, owner: Quadruple) -> None:
-    """A listener for a pause that was settled in an earlier process is called when it asks by its key."""
+    """A listener for a pause that was resolved in an earlier process is called when it asks by its key."""
     pause = await durable().request(asking(key="k"))
     await durable().resume(pause.token, PauseDecision.APPROVE, {"by": "ann"}, sealed=b"for you", who=owner)
     third, seen = durable(), list[Pause]()
     await third.request(asking(key="k"))
     third.on_resolved(pause.token, seen.append)
-    assert [(settled.decision, settled.sealed) for settled in seen] == [(PauseDecision.APPROVE, b"for you")]
+    assert [(resolved.decision, resolved.sealed) for resolved in seen] == [(PauseDecision.APPROVE, b"for you")]

@@ -67,7 +67,7 @@ async def test_an_answer_that_cannot_be_kept_leaves_the_pause_open(
     assert (await coordinator.resume(pause.token, PauseDecision.REJECT, who=owner)).decision is PauseDecision.REJECT
 
 
-async def test_a_pause_settled_elsewhere_is_not_settled_here(
+async def test_a_pause_resolved_elsewhere_is_not_resolved_here(
     durable: Starting, asking: Asking, owner: Quadruple
 ) -> None:
     """Whoever opened it knows no better than the store."""
@@ -90,7 +90,7 @@ async def test_an_answer_in_between_is_respected(
     recorder: EventRecorder,
     verb: str,
 ) -> None:
-    """Read as open, settled by another, then settled here: the other one's decision holds in every verb."""
+    """Read as open, resolved by another, then resolved here: the other one's decision holds in every verb."""
     coordinator, seen = durable(), list[Any]()
     pause = await coordinator.request(asking(deadline=clock.now() + IN_AN_HOUR))
     coordinator.on_resolved(pause.token, seen.append)
@@ -115,7 +115,7 @@ async def test_an_answer_in_between_is_respected(
     else:
         assert await task is False
     assert (await coordinator.status(pause.token)).decision is PauseDecision.APPROVE
-    assert [settled.decision for settled in seen] == [PauseDecision.APPROVE]
+    assert [resolved.decision for resolved in seen] == [PauseDecision.APPROVE]
     assert recorder.types.count("pause.resumed") == 1
 
 

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 from harborage.identity import AdminScopeRequiredError, Identity, Quadruple
 from harborage.runtime.durable.pauses.listing import (
-    every,
+    build_queries,
+    includes_resolved,
     is_same_triple,
+    iterate_pauses,
     may_act,
-    page_bounds,
-    page_of,
-    queries_of,
-    tenants_of,
-    wants_resumed,
-    within_reach,
+    narrow_to_caller,
+    read_page,
+    select_tenants,
+    validate_page,
 )
-from harborage.runtime.durable.pauses.rows import opening, settling
+from harborage.runtime.durable.pauses.rows import encode_open_pause, encode_resolution
 from harborage.runtime.pauses import (
     CrossTenantScopeError,
     InvalidPageError,
@@ -82,56 +82,56 @@ def test_owner_and_tenant_admin_may_act(caller: Quadruple, scopes: frozenset[str
 @each_row("page, size, bounds", [(0, 0, (1, 50)), (3, 0, (3, 50)), (0, 7, (1, 7)), (1, 200, (1, 200))])
 def test_zero_means_the_default(page: int, size: int, bounds: tuple[int, int]) -> None:
     """The first page, fifty rows; two hundred at most."""
-    assert page_bounds(page, size) == bounds
+    assert validate_page(page, size) == bounds
 
 
 @each_row("page, size", [(-1, 0), (0, -1), (1, 201)])
 def test_a_page_out_of_range_is_refused(page: int, size: int) -> None:
     """The error carries both numbers."""
     with pytest.raises(InvalidPageError) as caught:
-        page_bounds(page, size)
+        validate_page(page, size)
     assert (caught.value.page, caught.value.page_size) == (page, size)
 
 
 def test_without_a_named_tenant_the_callers_own_is_listed() -> None:
     """Naming one's own tenant is the same as naming none."""
-    assert tenants_of(PauseFilter(), ANN, NO_SCOPES) == ("acme",)
-    assert tenants_of(PauseFilter(tenants=("acme", "acme")), ANN, NO_SCOPES) == ("acme",)
+    assert select_tenants(PauseFilter(), ANN, NO_SCOPES) == ("acme",)
+    assert select_tenants(PauseFilter(tenants=("acme", "acme")), ANN, NO_SCOPES) == ("acme",)
 
 
 @pytest.mark.parametrize("tenants", [("evil",), ("acme", "evil")])
 def test_another_tenant_needs_the_admin_scope(tenants: tuple[str, ...]) -> None:
     """One foreign name among one's own is refused too."""
     with pytest.raises(CrossTenantScopeError):
-        tenants_of(PauseFilter(tenants=tenants), ANN, frozenset({"console:fleet"}))
-    assert tenants_of(PauseFilter(tenants=tenants), ANN, ADMIN) == tenants
+        select_tenants(PauseFilter(tenants=tenants), ANN, frozenset({"console:fleet"}))
+    assert select_tenants(PauseFilter(tenants=tenants), ANN, ADMIN) == tenants
 
 
 def test_a_filter_is_narrowed_to_the_callers_own() -> None:
     """Unless it is an admin; whatever else it says stays."""
     wanted = PauseFilter(sessions=("s9",))
-    assert within_reach(wanted, ANN, NO_SCOPES) == PauseFilter(sessions=("s9",), users=("ann",))
-    assert within_reach(wanted, ANN, ADMIN) == wanted
+    assert narrow_to_caller(wanted, ANN, NO_SCOPES) == PauseFilter(sessions=("s9",), users=("ann",))
+    assert narrow_to_caller(wanted, ANN, ADMIN) == wanted
     with pytest.raises(AdminScopeRequiredError):
-        within_reach(PauseFilter(users=("bob",)), ANN, frozenset({"console:fleet"}))
+        narrow_to_caller(PauseFilter(users=("bob",)), ANN, frozenset({"console:fleet"}))
 
 
 async def found(filter: PauseFilter, *pauses: Pause) -> list[str]:
     """The tokens that the queries of a filter find among these pauses of Ann's tenant."""
     store = MemoryStore()
-    await store.commit(Commit(opens=tuple(opening(pause) for pause in pauses)))
-    settles = [settling(pause, PauseStatus.ANSWERED, None) for pause in pauses if not pause.is_paused]
-    await store.commit(Commit(settles=tuple(settles)))
-    rows, total = await page_of(store, queries_of(filter, ("acme",)), 1, 200)
+    await store.commit(Commit(opens=tuple(encode_open_pause(pause) for pause in pauses)))
+    changes = [encode_resolution(pause, PauseStatus.ANSWERED, None) for pause in pauses if not pause.is_paused]
+    await store.commit(Commit(settles=tuple(changes)))
+    rows, total = await read_page(store, build_queries(filter, ("acme",)), 1, 200)
     assert total == len(rows)
     return [row.token for row in rows]
 
 
 async def test_an_empty_filter_finds_every_open_pause() -> None:
-    """Whoever's it is; settled pauses must be asked for."""
+    """Whoever's it is; resolved pauses must be asked for."""
     bobs = a_pause(owner=Quadruple("acme", "bob", "s7"))
     assert await found(PauseFilter(), bobs) == ["T"]
-    assert await found(PauseFilter(), bobs.settled(PauseDecision.RESUME, None, NOON)) == []
+    assert await found(PauseFilter(), bobs.resolve(PauseDecision.RESUME, None, NOON)) == []
     assert await found(PauseFilter(), a_pause(owner=Quadruple("evil", "ann", "s1"))) == []
 
 
@@ -159,18 +159,18 @@ async def test_every_part_of_a_filter_narrows(filter: PauseFilter, matches: bool
     assert await found(filter, a_pause()) == (["T"] if matches else [])
 
 
-async def test_both_states_find_open_and_settled_pauses() -> None:
+async def test_both_states_find_open_and_resolved_pauses() -> None:
     """Each state alone finds its own."""
-    pauses = a_pause("open"), a_pause("done").settled(PauseDecision.RESUME, None, NOON)
+    pauses = a_pause("open"), a_pause("done").resolve(PauseDecision.RESUME, None, NOON)
     assert await found(PauseFilter(states=(PauseState.PAUSED,)), *pauses) == ["open"]
     assert await found(PauseFilter(states=(PauseState.RESUMED,)), *pauses) == ["done"]
     assert sorted(await found(PauseFilter(states=tuple(PauseState)), *pauses)) == ["done", "open"]
 
 
-def test_settled_pauses_are_wanted_only_when_named() -> None:
+def test_resolved_pauses_are_wanted_only_when_named() -> None:
     """A filter without states asks for open pauses."""
-    assert not wants_resumed(PauseFilter())
-    assert wants_resumed(PauseFilter(states=(PauseState.PAUSED, PauseState.RESUMED)))
+    assert not includes_resolved(PauseFilter())
+    assert includes_resolved(PauseFilter(states=(PauseState.PAUSED, PauseState.RESUMED)))
 
 
 async def test_the_newest_comes_first_and_of_equally_old_ones_the_last() -> None:
@@ -182,10 +182,10 @@ async def test_the_newest_comes_first_and_of_equally_old_ones_the_last() -> None
 async def test_a_page_past_the_end_is_empty() -> None:
     """It still says how many there are."""
     store = MemoryStore()
-    await store.commit(Commit(opens=tuple(opening(a_pause(token)) for token in "ABC")))
-    queries = queries_of(PauseFilter(), ("acme",))
-    assert await page_of(store, queries, 9, 2) == ([], 3)
-    assert await page_of(store, queries_of(PauseFilter(), ("other",)), 1, 50) == ([], 0)
+    await store.commit(Commit(opens=tuple(encode_open_pause(a_pause(token)) for token in "ABC")))
+    queries = build_queries(PauseFilter(), ("acme",))
+    assert await read_page(store, queries, 9, 2) == ([], 3)
+    assert await read_page(store, build_queries(PauseFilter(), ("other",)), 1, 50) == ([], 0)
 
 
 @given(st.integers(0, 30), st.integers(1, 7), st.randoms())
@@ -197,10 +197,10 @@ def test_the_pages_together_are_the_whole_list(count: int, size: int, random: An
 
     async def look() -> tuple[list[str], list[str], int]:
         store = MemoryStore()
-        await store.commit(Commit(opens=tuple(map(opening, pauses))))
-        queries = queries_of(PauseFilter(users=("ann", "bob", "cy")), ("acme", "other"))
-        whole, total = await page_of(store, queries, 1, 200)
-        pages = [(await page_of(store, queries, number, size))[0] for number in range(1, count + 2)]
+        await store.commit(Commit(opens=tuple(map(encode_open_pause, pauses))))
+        queries = build_queries(PauseFilter(users=("ann", "bob", "cy")), ("acme", "other"))
+        whole, total = await read_page(store, queries, 1, 200)
+        pages = [(await read_page(store, queries, number, size))[0] for number in range(1, count + 2)]
         return [row.token for row in whole], [row.token for page in pages for row in page], total
 
     whole, paged, total = asyncio.run(look())
@@ -209,12 +209,12 @@ def test_the_pages_together_are_the_whole_list(count: int, size: int, random: An
     assert [opened[token] for token in whole] == sorted(opened.values(), reverse=True)
 
 
-async def test_every_pause_is_found_though_some_are_settled_meanwhile() -> None:
+async def test_every_pause_is_found_though_some_are_resolved_meanwhile() -> None:
     """Of more than one page of the store none is left out, and none comes twice."""
     store = MemoryStore()
-    await store.commit(Commit(opens=tuple(opening(a_pause(f"{n:04}")) for n in range(1_200))))
+    await store.commit(Commit(opens=tuple(encode_open_pause(a_pause(f"{n:04}")) for n in range(1_200))))
     seen: list[str] = []
-    async for row in every(store, PauseQuery(statuses=(PauseStatus.OPEN,))):
+    async for row in iterate_pauses(store, PauseQuery(statuses=(PauseStatus.OPEN,))):
         seen.append(row.token)
         await store.commit(Commit(settles=(SettlePause(token=row.token, status=PauseStatus.EXPIRED),)))
     assert sorted(seen) == [f"{n:04}" for n in range(1_200)]

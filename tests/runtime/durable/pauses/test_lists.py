@@ -82,26 +82,26 @@ async def test_an_admin_lists_other_tenants(coordinator: Coordinator, asking: As
 
 
 async def test_a_list_that_has_forgotten_says_so(coordinator: Coordinator, asking: Asking, owner: Quadruple) -> None:
-    """Asked for settled pauses with none remembered for the tenant, the page is marked as truncated."""
-    settled = PauseFilter(states=(PauseState.RESUMED,))
+    """Asked for resolved pauses with none remembered for the tenant, the page is marked as truncated."""
+    resolved = PauseFilter(states=(PauseState.RESUMED,))
     pause = await coordinator.request(asking())
     foreign = await coordinator.request(asking(identity=INTRUDER))
     await coordinator.resume(foreign.token, PauseDecision.RESUME, who=INTRUDER)
-    assert (await coordinator.list(settled, who=owner)).truncated
+    assert (await coordinator.list(resolved, who=owner)).truncated
     assert not (await coordinator.list(who=owner)).truncated
     await coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)
-    assert not (await coordinator.list(settled, who=owner)).truncated
+    assert not (await coordinator.list(resolved, who=owner)).truncated
 
 
 async def test_many_runs_pause_side_by_side(coordinator: Coordinator, asking: Asking) -> None:
-    """Of 128 concurrent owners each settles its own pause and reads its own answer."""
+    """Of 128 concurrent owners each resolves its own pause and reads its own answer."""
 
     async def live(n: int) -> None:
         who = Quadruple(f"tenant-{n % 8}", f"user-{n}", "s", f"run-{n}")
         pause = await coordinator.request(asking(identity=who, payload={"n": n}))
         await asyncio.sleep(0)
-        settled = await coordinator.resume(pause.token, PauseDecision.RESUME, {"answer": n}, who=who)
-        assert (settled.identity, settled.payload) == (who, {"n": n, "answer": n})
+        resolved = await coordinator.resume(pause.token, PauseDecision.RESUME, {"answer": n}, who=who)
+        assert (resolved.identity, resolved.payload) == (who, {"n": n, "answer": n})
 
     await asyncio.gather(*(live(n) for n in range(128)))
     for tenant in range(8):

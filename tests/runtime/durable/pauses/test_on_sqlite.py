@@ -29,7 +29,7 @@ async def storages(tmp_path: Path) -> AsyncIterator[list[Storage]]:
         await storage.aclose()
 
 
-async def test_of_two_processes_one_settles(
+async def test_of_two_processes_one_resolves(
     storages: list[Storage], asking: Asking, owner: Quadruple, clock: FakeClock
 ) -> None:
     """Each pause by one of them, whichever was first; both then know how."""
@@ -61,7 +61,7 @@ async def test_one_key_is_one_pause(
     assert (await processes[0].list(who=owner)).total == 10
 
 
-async def test_a_start_settles_what_fell_due(storages: list[Storage], asking: Asking, clock: FakeClock) -> None:
+async def test_a_start_resolves_what_fell_due(storages: list[Storage], asking: Asking, clock: FakeClock) -> None:
     """A week later another process takes the defaults of all that nobody answered."""
     first, second = [Coordinator(store=storage.store, clock=clock) for storage in storages]
     for number in range(30):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from harborage.identity import Quadruple
 from harborage.planner import ToolContext, Trajectory
-from harborage.runtime.durable.pauses.rows import history_of, opening, pause_of, settling
+from harborage.runtime.durable.pauses.rows import decode_row, decode_trajectory, encode_open_pause, encode_resolution
 from harborage.runtime.pauses import (
     CheckpointCorruptError,
     Pause,
@@ -54,7 +54,7 @@ pauses = st.builds(
 
 def row_of(pause: Pause) -> PauseRow:
     """The row of an open pause."""
-    new = opening(pause)
+    new = encode_open_pause(pause)
     return PauseRow(
         number=1,
         token=new.token,
@@ -76,27 +76,27 @@ def a_pause(**parts: Any) -> Pause:
 @given(pauses)
 def test_an_open_pause_comes_back_as_it_was(pause: Pause) -> None:
     """Nothing is lost and nothing drifts, whatever it holds."""
-    assert pause_of(row_of(pause)) == pause
+    assert decode_row(row_of(pause)) == pause
 
 
 @given(pauses, payloads, st.sampled_from(PauseDecision), st.booleans(), times, st.none() | st.binary())
-def test_a_settled_pause_comes_back_as_it_was(
+def test_a_resolved_pause_comes_back_as_it_was(
     pause: Pause, answer: Any, decision: PauseDecision, is_due: bool, at: datetime, sealed: bytes | None
 ) -> None:
     """The answer lies over the question, with its decision, moment, user and sealed part."""
     status = {"approve": "approved", "reject": "rejected", "resume": "answered", "timeout": "expired"}[decision]
-    settled = pause.settled(decision, answer, at, sealed=sealed, by="bob")
+    resolved = pause.resolve(decision, answer, at, sealed=sealed, by="bob")
     if is_due:
-        status, settled = "expired", pause.settled(pause.default, answer, at, sealed=sealed)
-    change = settling(settled, PauseStatus(status), answer)
+        status, resolved = "expired", pause.resolve(pause.default, answer, at, sealed=sealed)
+    change = encode_resolution(resolved, PauseStatus(status), answer)
     row = replace(row_of(pause), status=change.status, settled_at=change.at, settled_by=change.by, answer=change.answer)
-    assert pause_of(row) == settled
+    assert decode_row(row) == resolved
 
 
 async def test_identity_and_times_are_columns_alone() -> None:
     """What a column holds is not written a second time, and what a pause does not have not at all."""
-    assert opening(a_pause(deadline=NOON + timedelta(days=1))).data == b'{"format_version":1}'
-    assert json.loads(opening(a_pause(payload={"ask": "?"}, key="k")).data) == {
+    assert encode_open_pause(a_pause(deadline=NOON + timedelta(days=1))).data == b'{"format_version":1}'
+    assert json.loads(encode_open_pause(a_pause(payload={"ask": "?"}, key="k")).data) == {
         "format_version": 1,
         "payload": {"ask": "?"},
         "key": "k",
@@ -106,19 +106,19 @@ async def test_identity_and_times_are_columns_alone() -> None:
 async def test_what_the_end_of_its_run_has_cancelled_reads_as_rejected() -> None:
     """Without an answer the row says what became of the pause, and that nobody decided."""
     store = MemoryStore()
-    await store.commit(Commit(opens=(opening(a_pause(payload={"ask": "?"})),)))
+    await store.commit(Commit(opens=(encode_open_pause(a_pause(payload={"ask": "?"})),)))
     ((row,), _) = await store.pauses(PauseQuery())
-    found = pause_of(replace(row, status=PauseStatus.CANCELLED, settled_at=row.opened_at))
-    assert (found.state, found.decision, found.settled_by) == (PauseState.RESUMED, PauseDecision.REJECT, "")
+    found = decode_row(replace(row, status=PauseStatus.CANCELLED, settled_at=row.opened_at))
+    assert (found.state, found.decision, found.resolved_by) == (PauseState.RESUMED, PauseDecision.REJECT, "")
     assert found.payload == {"ask": "?", "rejected": True, "reason": "run ended"}
 
 
 async def test_a_row_without_a_question_is_read() -> None:
     """Whoever writes rows of its own need not ask or answer anything."""
     row = PauseRow(number=1, token="T", run_id="r1", who=ANN.identity, reason="await_input", opened_at=0)
-    assert pause_of(row).payload is None
-    settled = pause_of(replace(row, status=PauseStatus.APPROVED, settled_at=1))
-    assert (settled.decision, settled.payload) == (PauseDecision.APPROVE, None)
+    assert decode_row(row).payload is None
+    resolved = decode_row(replace(row, status=PauseStatus.APPROVED, settled_at=1))
+    assert (resolved.decision, resolved.payload) == (PauseDecision.APPROVE, None)
 
 
 @pytest.mark.parametrize("part", ["data", "answer"])
@@ -127,7 +127,7 @@ def test_what_is_no_question_or_answer_is_corrupt(part: str, data: bytes) -> Non
     """The error names the pause."""
     row = replace(row_of(a_pause()), status=PauseStatus.APPROVED, settled_at=1, **{part: data})
     with pytest.raises(CheckpointCorruptError) as caught:
-        pause_of(row)
+        decode_row(row)
     assert caught.value.token == "T"
 
 
@@ -136,7 +136,7 @@ def test_another_format_version_is_refused(version: object) -> None:
     """A version this code does not know is no reason to guess."""
     row = replace(row_of(a_pause()), data=json.dumps({"format_version": version}).encode())
     with pytest.raises(UnsupportedFormatVersionError) as caught:
-        pause_of(row)
+        decode_row(row)
     assert caught.value.version == (version if type(version) is int else None)
 
 
@@ -144,24 +144,24 @@ def test_a_row_that_cannot_be_read_is_corrupt() -> None:
     """So is one with an unknown reason, or with a time that is none."""
     row = row_of(a_pause())
     with pytest.raises(CheckpointCorruptError, match="its row in harborage_pauses cannot be read"):
-        pause_of(replace(row, is_damaged=True))
+        decode_row(replace(row, is_damaged=True))
     with pytest.raises(CheckpointCorruptError):
-        pause_of(replace(row, reason="bored"))
+        decode_row(replace(row, reason="bored"))
     for part in ("opened_at", "deadline"):
         with pytest.raises(CheckpointCorruptError):
-            pause_of(replace(row, **{part: 1 << 62}))
+            decode_row(replace(row, **{part: 1 << 62}))
 
 
 @pytest.mark.parametrize("trajectory", [b"", b"{", b'{"steps":7}'])
 def test_a_broken_history_is_corrupt(trajectory: bytes) -> None:
     """It is found out when somebody needs it; the pause itself can be read."""
-    pause = pause_of(row_of(a_pause(trajectory=trajectory)))
+    pause = decode_row(row_of(a_pause(trajectory=trajectory)))
     with pytest.raises(CheckpointCorruptError, match="'T'"):
-        history_of(pause)
+        decode_trajectory(pause)
 
 
 def test_a_history_comes_back() -> None:
     """With the handles that it names."""
     history = Trajectory(tool_context=ToolContext(handles=("browser",)))
-    assert history_of(pause_of(row_of(a_pause(trajectory=history.serialize())))) == history
-    assert history_of(a_pause()) is None
+    assert decode_trajectory(decode_row(row_of(a_pause(trajectory=history.serialize())))) == history
+    assert decode_trajectory(a_pause()) is None

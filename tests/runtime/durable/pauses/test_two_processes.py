@@ -59,7 +59,7 @@ class WanderingStore(MemoryStore):
 
 
 @seeds
-async def test_of_all_processes_one_settles(asking: Asking, owner: Quadruple, seed: int) -> None:
+async def test_of_all_processes_one_resolves(asking: Asking, owner: Quadruple, seed: int) -> None:
     """Answers and the deadline come in three processes at once: one decision stands, all read it, one tells of it."""
     clock = FakeClock()
     store, bus = WanderingStore(seed, clock), MemoryEventBus()
@@ -87,11 +87,11 @@ async def test_of_all_processes_one_settles(asking: Asking, owner: Quadruple, se
     outcomes = [await coordinator.status(pause.token) for coordinator in coordinators]
     assert outcomes[0] == outcomes[1] == outcomes[2]
     assert {(one.decision, one.at, one.by) for one in lost} == {
-        (str(outcomes[0].decision), outcomes[0].resumed_at, outcomes[0].settled_by)
+        (str(outcomes[0].decision), outcomes[0].resumed_at, outcomes[0].resolved_by)
     }
     assert [result.payload for result in won] == ([outcomes[0].payload] if won else [])
     assert outcomes[0].decision is (PauseDecision.APPROVE if won else PauseDecision.TIMEOUT)
-    assert [settled.decision for settled in seen] == [outcomes[0].decision] * 3
+    assert [resolved.decision for resolved in seen] == [outcomes[0].decision] * 3
     assert recorder.types == ["pause.requested", "pause.resumed"]
 
 
@@ -131,19 +131,19 @@ async def test_a_waiter_learns_of_an_answer_given_in_another_process(
         with suppress(AlreadyResumedError):
             await looks[look]()
     wanted = [] if look == "list_all_open" else [(PauseDecision.APPROVE, {"by": "ann"}, b"for you")]
-    assert [(settled.decision, settled.payload, settled.sealed) for settled in seen] == wanted
+    assert [(resolved.decision, resolved.payload, resolved.sealed) for resolved in seen] == wanted
     assert (await first.status(pause.token)).state is PauseState.RESUMED
 
 
-async def test_another_process_settles_what_is_due(durable: Starting, asking: Asking, clock: FakeClock) -> None:
+async def test_another_process_resolves_what_is_due(durable: Starting, asking: Asking, clock: FakeClock) -> None:
     """The deadline passed while the process that asked was gone; the next one to look takes the default."""
     pause = await durable().request(asking(deadline=clock.now() + timedelta(hours=1), default=PauseDecision.REJECT))
     clock.advance(7 * 24 * 3600)
-    settled = await durable().expire(pause.token)
-    assert (settled.decision, settled.resumed_at, settled.settled_by) == (PauseDecision.REJECT, clock.now(), "")
+    resolved = await durable().expire(pause.token)
+    assert (resolved.decision, resolved.resumed_at, resolved.resolved_by) == (PauseDecision.REJECT, clock.now(), "")
 
 
-async def test_a_start_settles_what_fell_due_meanwhile(
+async def test_a_start_resolves_what_fell_due_meanwhile(
     durable: Starting, asking: Asking, clock: FakeClock, recorder: EventRecorder
 ) -> None:
     """All deadlines that passed while nothing was alive, in every tenant; the rest waits on."""
@@ -156,8 +156,8 @@ async def test_a_start_settles_what_fell_due_meanwhile(
     clock.advance(3600)
     recorder.clear()
     second = durable()
-    settled = await second.expire_due()
-    assert {pause.token for pause in settled} == {pause.token for pause in due}
+    resolved = await second.expire_due()
+    assert {pause.token for pause in resolved} == {pause.token for pause in due}
     assert recorder.types == ["pause.resumed"] * 9
     assert await second.expire_due() == ()
     assert (await second.status(later.token)).is_paused
@@ -165,7 +165,7 @@ async def test_a_start_settles_what_fell_due_meanwhile(
 
 @seeds
 async def test_a_list_shows_each_pause_once(asking: Asking, owner: Quadruple, seed: int) -> None:
-    """While pauses are opened and settled, no page holds one twice, and in the end all are accounted for."""
+    """While pauses are opened and resolved, no page holds one twice, and in the end all are accounted for."""
     store = WanderingStore(seed)
     coordinator = Coordinator(store=store)
     earlier = await Coordinator(store=store).request(asking())

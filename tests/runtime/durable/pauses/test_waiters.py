@@ -1,4 +1,4 @@
-"""Who is woken when a pause is settled."""
+"""Who is woken when a pause is resolved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harborage.runtime.pauses import Pause, PauseDecision, PauseReason, PauseSta
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def settled(token: str) -> Pause:
+def resolved(token: str) -> Pause:
     """A pause, answered."""
     pause = Pause(
         token=token,
@@ -24,24 +24,24 @@ def settled(token: str) -> Pause:
         paused_at=NOON,
         trajectory=b"{}",
     )
-    return pause.settled(PauseDecision.RESUME, None, NOON)
+    return pause.resolve(PauseDecision.RESUME, None, NOON)
 
 
 def test_listeners_are_called_once() -> None:
     """Each one, in order, without the history, and never again."""
     waiters, seen = Waiters(), list[tuple[str, str, bytes | None]]()
-    waiters.listen("a", lambda pause: seen.append(("first", pause.token, pause.trajectory)))
-    waiters.listen("a", lambda pause: seen.append(("second", pause.token, pause.trajectory)))
-    waiters.wake(settled("a"))
-    waiters.wake(settled("a"))
+    waiters.subscribe("a", lambda pause: seen.append(("first", pause.token, pause.trajectory)))
+    waiters.subscribe("a", lambda pause: seen.append(("second", pause.token, pause.trajectory)))
+    waiters.wake(resolved("a"))
+    waiters.wake(resolved("a"))
     assert seen == [("first", "a", None), ("second", "a", None)]
 
 
 def test_a_listener_that_comes_late_is_called_at_once() -> None:
     """A caller that asks after the fact learns the outcome immediately."""
     waiters, seen = Waiters(), list[PauseDecision | None]()
-    waiters.wake(settled("a"))
-    call_off = waiters.listen("a", lambda pause: seen.append(pause.decision))
+    waiters.wake(resolved("a"))
+    call_off = waiters.subscribe("a", lambda pause: seen.append(pause.decision))
     call_off()
     assert seen == [PauseDecision.RESUME]
 
@@ -53,11 +53,11 @@ def test_a_listener_can_be_called_off() -> None:
     def note(pause: Pause) -> None:
         seen.append(pause.token)
 
-    call_off = waiters.listen("a", note)
-    waiters.listen("a", note)
+    call_off = waiters.subscribe("a", note)
+    waiters.subscribe("a", note)
     call_off()
     call_off()
-    waiters.wake(settled("a"))
+    waiters.wake(resolved("a"))
     assert seen == ["a"]
     call_off()
 
@@ -69,21 +69,21 @@ def test_a_listener_that_fails_keeps_no_waiter_asleep(caplog: pytest.LogCaptureF
     def fail(pause: Pause) -> None:
         raise RuntimeError("broken")
 
-    waiters.listen("a", fail)
-    waiters.listen("a", lambda pause: seen.append(pause.token))
+    waiters.subscribe("a", fail)
+    waiters.subscribe("a", lambda pause: seen.append(pause.token))
     with caplog.at_level(logging.ERROR):
-        waiters.wake(settled("a"))
+        waiters.wake(resolved("a"))
     assert seen == ["a"]
     assert "pause a" in caplog.text
 
 
-def test_only_so_many_settled_pauses_are_remembered() -> None:
+def test_only_so_many_resolved_pauses_are_remembered() -> None:
     """Memory does not grow with every pause there ever was, and nobody who was called off is held."""
     waiters, seen = Waiters(), list[str]()
     for number in range(1_001):
-        waiters.listen(f"t{number}", lambda pause: None)()
-        waiters.wake(settled(f"t{number}"))
+        waiters.subscribe(f"t{number}", lambda pause: None)()
+        waiters.wake(resolved(f"t{number}"))
     for token in ("t0", "t1", "t1000"):
-        waiters.listen(token, lambda pause: seen.append(pause.token))
+        waiters.subscribe(token, lambda pause: seen.append(pause.token))
     assert seen == ["t1", "t1000"]
     assert list(waiters._wakers) == ["t0"]

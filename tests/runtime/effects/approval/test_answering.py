@@ -243,10 +243,10 @@ async def test_a_reason_is_redacted(
     assert recorder.payloads(ToolApprovedPayload)[0].approver_reason == "use Bearer ***"
 
 
-async def test_a_pause_settled_past_the_gate_refuses_the_call(
+async def test_a_pause_resolved_past_the_gate_refuses_the_call(
     gate: ApprovalGate, calling: Calling, owner: Quadruple, coordinator: Coordinator, waiting: Waiting
 ) -> None:
-    """The call is woken, but nobody who settles the bare pause can approve it."""
+    """The call is woken, but nobody who resolves the bare pause can approve it."""
     async with waiting(gate, calling()) as (task, token):
         await coordinator.resume(token, PauseDecision.APPROVE, who=owner)
         with pytest.raises(ToolRejectedError, match="without this gate"):
@@ -267,7 +267,7 @@ async def test_ending_the_run_wakes_its_calls(
 async def test_an_answer_that_comes_second_finds_nothing(
     gate: ApprovalGate, calling: Calling, owner: Quadruple, coordinator: Coordinator, waiting: Waiting
 ) -> None:
-    """The pause was settled, but its call has not had its turn yet."""
+    """The pause was resolved, but its call has not had its turn yet."""
     async with waiting(gate, calling()) as (task, token):
         await coordinator.resume(token, PauseDecision.REJECT, who=owner)
         with pytest.raises(ApprovalNotFoundError):

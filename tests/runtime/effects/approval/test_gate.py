@@ -99,9 +99,9 @@ async def test_an_approved_call_gets_its_very_bytes(
     """Pause, question, answer and approval carry one token, in order, for the call's own run."""
     call = calling(args=b'{ "amount" : 7 }', tags=("payment",))
     async with waiting(gate, call) as (task, token):
-        settled = await gate.resolve_approval(token, APPROVE, "fine", who=owner, scopes=ADMIN)
+        resolved = await gate.resolve_approval(token, APPROVE, "fine", who=owner, scopes=ADMIN)
         assert await task is call.args
-    assert (settled.decision, settled.state) == (PauseDecision.APPROVE, PauseState.RESUMED)
+    assert (resolved.decision, resolved.state) == (PauseDecision.APPROVE, PauseState.RESUMED)
     assert recorder.types == ["pause.requested", "tool.approval_requested", "pause.resumed", "tool.approved"]
     assert recorder.payloads(ToolApprovalRequestedPayload) == [
         ToolApprovalRequestedPayload(

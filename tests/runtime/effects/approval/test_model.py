@@ -1,4 +1,4 @@
-"""What binds an approval to one call, and what a settled pause means for it."""
+"""What binds an approval to one call, and what a resolved pause means for it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ parts = st.tuples(st.text(), st.binary(), st.builds(Quadruple, st.text(), st.tex
 
 
 def a_pause(**fields: Any) -> Pause:
-    """The pause of the call, settled at the given time."""
+    """The pause of the call, resolved at the given time."""
     return Pause(
         **{
             "token": "T",
@@ -55,7 +55,7 @@ def a_pause(**fields: Any) -> Pause:
 
 
 def answered(decision: ApprovalDecision, reason: str = "fine", approved: str = PRINT, edited: bool = False) -> Pause:
-    """The pause after the gate settled it."""
+    """The pause after the gate resolved it."""
     answer = answer_payload(decision, reason, approved, is_edited=edited)
     return a_pause(decision=PauseDecision(decision), answer=answer)
 
@@ -151,7 +151,7 @@ def test_at_the_deadline_the_default_decides() -> None:
 
 
 @each_row("decision", [PauseDecision.APPROVE, PauseDecision.RESUME, PauseDecision.REJECT, None])
-def test_a_pause_settled_past_its_gate_refuses(decision: PauseDecision | None) -> None:
+def test_a_pause_resolved_past_its_gate_refuses(decision: PauseDecision | None) -> None:
     """Nobody checked whether that caller may approve, so nothing runs."""
     for default in (PauseDecision.REJECT, PauseDecision.APPROVE):
         assert judge(a_pause(decision=decision, default=default), CALL) == Refused(OUTSIDE)

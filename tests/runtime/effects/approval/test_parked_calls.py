@@ -96,9 +96,9 @@ async def test_an_unfit_answer_is_refused(
 async def test_the_ambient_identity_is_the_fallback(starting: Callable[[], Coordinator], left: str) -> None:
     """As everywhere."""
     with bound(Quadruple("acme", "ann", "s1", "r9")):
-        settled = await answer_approval(starting(), left, REJECT, redactor=PatternRedactor(), scopes=FLEET)
-    assert settled.payload is not None
-    assert settled.payload["rejected"] is True
+        resolved = await answer_approval(starting(), left, REJECT, redactor=PatternRedactor(), scopes=FLEET)
+    assert resolved.payload is not None
+    assert resolved.payload["rejected"] is True
 
 
 async def test_an_answer_is_given_once(starting: Callable[[], Coordinator], left: str) -> None:
@@ -123,8 +123,8 @@ async def test_only_approvals_are_answered(starting: Callable[[], Coordinator], 
 async def test_only_the_call_sees_edited_arguments(starting: Callable[[], Coordinator], left: str) -> None:
     """They are in no list, no status, and not in what the approver gets back; secrets in the reason are redacted."""
     pauses = starting()
-    settled = await answer(pauses, left, args=b'{"amount": 3, "password": "hunter2"}')
-    rows = (await pauses.list(PauseFilter(states=(PauseState.RESUMED,)), who=settled.identity)).rows
-    for seen in (settled, *rows, await pauses.status(left), await starting().status(left)):
+    resolved = await answer(pauses, left, args=b'{"amount": 3, "password": "hunter2"}')
+    rows = (await pauses.list(PauseFilter(states=(PauseState.RESUMED,)), who=resolved.identity)).rows
+    for seen in (resolved, *rows, await pauses.status(left), await starting().status(left)):
         assert "hunter2" not in repr(seen)
     assert len(rows) == 1

@@ -173,7 +173,7 @@ async def test_an_answer_given_while_nothing_was_up_is_taken_when_the_call_comes
     async with waiting(gating(coordinator=Coordinator(store=store, clock=clock)), call) as (_, token):
         pass
     clock.advance(24 * 3600)
-    settled = await answer_approval(
+    resolved = await answer_approval(
         Coordinator(store=store, clock=clock),
         token,
         decision,
@@ -183,7 +183,7 @@ async def test_an_answer_given_while_nothing_was_up_is_taken_when_the_call_comes
         who=COLLEAGUE,
         scopes=ADMIN,
     )
-    assert settled.sealed is None
+    assert resolved.sealed is None
     clock.advance(20 * 24 * 3600)
     recorder = EventRecorder(bus)
     last = Coordinator(store=store, clock=clock)

@@ -103,7 +103,7 @@ async def test_an_answer_in_time_calls_the_timer_off(
 async def test_an_answer_and_the_timer_in_the_same_moment_have_one_outcome(
     gating: Gating, calling: Calling, clock: FakeClock, owner: Quadruple, coordinator: Coordinator, waiting: Waiting
 ) -> None:
-    """The timer fired, but somebody else settled the pause before the call had its turn: the call takes that."""
+    """The timer fired, but somebody else resolved the pause before the call had its turn: the call takes that."""
     gate = gating(timeout=timedelta(minutes=5))
     async with waiting(gate, calling()) as (task, token):
         clock.advance(300)

@@ -1,1 +1,1 @@
-"""Pauses: rows of the store of record that somebody has to settle."""
+"""Pauses: rows of the store of record that wait for a person, an event or a deadline."""

@@ -1,6 +1,6 @@
-"""Opens, settles, shows and lists pauses: a thin service over the store of record, which alone has their state.
+"""Opens, resolves, shows and lists pauses: a thin service over the store of record, which alone has their state.
 
-A pause is settled by a conditional update of the store: of several answers, from any process, one counts. The order of
+A pause is resolved by a conditional update of the store: of several answers, from any process, one counts. The order of
 checks in each verb is part of the contract. What a decision means for the run is not decided here.
 """
 
@@ -28,19 +28,25 @@ from harborage.runtime.durable.pauses.errors import (
     UnsupportedFormatVersionError,
 )
 from harborage.runtime.durable.pauses.listing import (
-    SETTLED,
-    every,
+    RESOLVED,
+    build_queries,
+    includes_resolved,
     is_same_triple,
+    iterate_pauses,
     may_act,
-    page_bounds,
-    page_of,
-    queries_of,
-    tenants_of,
-    wants_resumed,
-    within_reach,
+    narrow_to_caller,
+    read_page,
+    select_tenants,
+    validate_page,
 )
 from harborage.runtime.durable.pauses.record import plain_payload
-from harborage.runtime.durable.pauses.rows import WITHDRAWN, history_of, opening, pause_of, settling
+from harborage.runtime.durable.pauses.rows import (
+    WITHDRAWN,
+    decode_row,
+    decode_trajectory,
+    encode_open_pause,
+    encode_resolution,
+)
 from harborage.runtime.durable.pauses.waiters import Waiters
 from harborage.runtime.loop.pauses import (
     OPEN,
@@ -61,8 +67,8 @@ if TYPE_CHECKING:
     from harborage.planner.views import HandleRegistry
     from harborage.store import PauseRow, Store
 
-SETTLED_FOR = timedelta(days=30)
-"""How long a settled pause without a run stays at least, so that its answer can be read."""
+RETENTION = timedelta(days=30)
+"""How long a resolved pause without a run stays at least, so that its answer can be read."""
 
 _UNREADABLE = (CheckpointCorruptError, UnsupportedFormatVersionError)
 _STATUSES = {
@@ -79,7 +85,7 @@ class Coordinator:
     """The pauses of a store of record; without `store`, of a new one in memory.
 
     Safe for many callers on one event loop, and for many processes over one store. `handles` are the live objects that
-    trajectories name. A settled pause stays as long as its run; one without a run stays for `settled_for` at least.
+    trajectories name. A resolved pause stays as long as its run; one without a run stays for `retention` at least.
     """
 
     def __init__(
@@ -89,9 +95,9 @@ class Coordinator:
         store: Store | None = None,
         handles: HandleRegistry | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        settled_for: timedelta = SETTLED_FOR,
+        retention: timedelta = RETENTION,
     ) -> None:
-        self._settled_for = settled_for
+        self._retention = retention
         self._bus = bus
         self._store: Store = MemoryStore(clock=clock) if store is None else store
         self._handles = handles
@@ -107,9 +113,9 @@ class Coordinator:
             DatabaseError, StoreError: the store refused. In every case nothing is recorded.
         """
         pause = self._build_pause(request)
-        done = await self._store.commit(Commit(opens=(opening(pause),)))
+        done = await self._store.commit(Commit(opens=(encode_open_pause(pause),)))
         if not all(done.opened):
-            return self._wake_if_settled(await self._pause(pause.token)).without_trajectory()
+            return self._wake_if_resolved(await self._read(pause.token)).without_trajectory()
         self._publish(EventType.PAUSE_REQUESTED, pause, PauseRequestedPayload(token=pause.token, reason=pause.reason))
         return pause.without_trajectory()
 
@@ -123,52 +129,52 @@ class Coordinator:
         who: Who | None = None,
         scopes: frozenset[str] | None = None,
     ) -> Pause:
-        """Settle a pause, as its owner or an admin of its tenant. Exactly one caller succeeds.
+        """Resolve a pause, as its owner or an admin of its tenant. Exactly one caller succeeds.
 
-        A rejection needs no live handles, because it does not resume the run. After its deadline a pause is settled
+        A rejection needs no live handles, because it does not resume the run. After its deadline a pause is resolved
         with its default, for every caller. Only the call that waits for the pause gets `sealed`.
 
         Raises:
             PauseDecisionError, IdentityRequiredError, PauseNotFoundError, AlreadyResumedError, PauseScopeMismatchError:
-                in this order. The error tells callers who may see the pause how it was settled, when and by whom.
+                in this order. The error tells callers who may see the pause how it was resolved, when and by whom.
             ToolContextLostError: the run needs a live handle that this process does not hold; the pause stays open.
             UnserializableError: the payload cannot be kept; the pause stays open.
             DatabaseError, StoreError: the store refused; the pause stays open.
         """
         chosen = _decision(decision)
         caller = _caller(who, "pauses.resume")
-        now = self._clock.now()  # an answer that came in time is not late because the store is slow
-        pause = await self._pause(token)
+        now = self._clock.now()  # before the store is read, so that a slow store makes no answer late
+        pause = await self._read(token)
         is_allowed = may_act(caller, scopes, pause.identity)
         if not pause.is_paused:
-            self._wake_if_settled(pause)
+            self._wake_if_resolved(pause)
             raise AlreadyResumedError.of(pause) if is_allowed else AlreadyResumedError(token)
         if not is_allowed:
             raise PauseScopeMismatchError(token)
         if pause.is_due(now):
             raise AlreadyResumedError.of(await self._expire(pause, now))
         if chosen.goes_on:
-            self._reattach(pause)
+            self._check_handles(pause)
         answer = plain_payload(payload)
-        settled = pause.settled(chosen, answer, now, sealed=sealed, by=caller.user_id)
-        return await self._settle(settled, _STATUSES[chosen], answer)
+        resolved = pause.resolve(chosen, answer, now, sealed=sealed, by=caller.user_id)
+        return await self._resolve(resolved, _STATUSES[chosen], answer)
 
     async def withdraw(self, token: str, *, who: Who | None = None) -> bool:
-        """Reject a pause that no call waits for any more; return False if it was settled before.
+        """Reject a pause that no call waits for any more; return False if it was resolved before.
 
         Raises:
             IdentityRequiredError, PauseNotFoundError, PauseScopeMismatchError: in this order.
             DatabaseError, StoreError: the store refused; the pause stays open.
         """
         caller = _caller(who, "pauses.withdraw")
-        pause = await self._pause(token)
+        pause = await self._read(token)
         if not may_act(caller, None, pause.identity):
             raise PauseScopeMismatchError(token)
-        if not self._wake_if_settled(pause).is_paused:
+        if not self._wake_if_resolved(pause).is_paused:
             return False
         try:
-            settled = pause.settled(PauseDecision.REJECT, WITHDRAWN, self._clock.now())
-            await self._settle(settled, PauseStatus.CANCELLED, None)
+            resolved = pause.resolve(PauseDecision.REJECT, WITHDRAWN, self._clock.now())
+            await self._resolve(resolved, PauseStatus.CANCELLED, None)
         except AlreadyResumedError:
             return False
         return True
@@ -188,20 +194,20 @@ class Coordinator:
             PauseNotFoundError: there is no such pause.
             ToolContextLostError: the run needs a live handle that this process does not hold.
         """
-        pause = await self._pause(token)
+        pause = await self._read(token)
         if pause.is_paused:
-            self._reattach(pause)
+            self._check_handles(pause)
 
     async def status(self, token: str, *, who: Who | None = None, scopes: frozenset[str] | None = None) -> Pause:
         """Return the pause. Without any identity, explicit or ambient, the token itself is the capability.
 
-        If another process has settled it, calls of this process that wait for it are woken.
+        If another process has resolved it, calls of this process that wait for it are woken.
 
         Raises:
             PauseNotFoundError, PauseScopeMismatchError: in this order.
             CheckpointCorruptError, UnsupportedFormatVersionError: it cannot be read.
         """
-        pause = self._wake_if_settled(await self._pause(token))
+        pause = self._wake_if_resolved(await self._read(token))
         caller = effective_quadruple() if who is None else who
         if caller is not None:
             require_triple(caller, "pauses.status")
@@ -226,65 +232,65 @@ class Coordinator:
             IdentityRequiredError, InvalidPageError, CrossTenantScopeError, AdminScopeRequiredError: in this order.
         """
         caller = _caller(who, "pauses.list")
-        number, size = page_bounds(page, page_size)
+        number, size = validate_page(page, page_size)
         held = held_scopes(scopes)
-        tenants = tenants_of(filter, caller, held)
-        wanted = within_reach(filter, caller, held)
-        rows, total = await page_of(self._store, queries_of(wanted, tenants), number, size)
+        tenants = select_tenants(filter, caller, held)
+        wanted = narrow_to_caller(filter, caller, held)
+        rows, total = await read_page(self._store, build_queries(wanted, tenants), number, size)
         return PausePage(
-            rows=tuple(pause.shown() for row in rows if (pause := self._readable(row)) is not None),
+            rows=tuple(pause.shown() for row in rows if (pause := self._decode_or_log(row)) is not None),
             page=number,
             page_size=size,
             page_count=-(-total // size),
             total=total,
-            truncated=wants_resumed(wanted) and not await self._has_settled(tenants),
+            truncated=includes_resolved(wanted) and not await self._has_resolved(tenants),
         )
 
     async def expire(self, token: str) -> Pause:
-        """Settle a pause whose deadline has passed with its default; return one that is not due unchanged.
+        """Resolve a pause whose deadline has passed with its default; return one that is not due unchanged.
 
         Raises:
             PauseNotFoundError: there is no such pause.
         """
         now = self._clock.now()
-        pause = self._wake_if_settled(await self._pause(token))
+        pause = self._wake_if_resolved(await self._read(token))
         if pause.is_due(now):
             pause = await self._expire(pause, now)
         return pause.without_trajectory()
 
     async def list_all_open(self) -> tuple[Pause, ...]:
         """Return every open pause of all tenants. Only a host may call this. One that cannot be read is logged."""
-        rows = every(self._store, PauseQuery(statuses=(PauseStatus.OPEN,)))
-        return tuple([pause.shown() async for row in rows if (pause := self._readable(row)) is not None])
+        rows = iterate_pauses(self._store, PauseQuery(statuses=(PauseStatus.OPEN,)))
+        return tuple([pause.shown() async for row in rows if (pause := self._decode_or_log(row)) is not None])
 
     async def expire_due(self) -> tuple[Pause, ...]:
-        """Settle every pause of all tenants whose deadline has passed; return those that it settled.
+        """Resolve every pause of all tenants whose deadline has passed; return those that it resolved.
 
-        One that cannot be settled is logged and does not hold up the others. Pauses without a run that were settled
+        One that cannot be resolved is logged and does not hold up the others. Pauses without a run that were resolved
         long ago are deleted. Call it when a process starts.
         """
-        settled: list[Pause] = []
+        resolved: list[Pause] = []
         now = self._clock.now()
-        async for row in every(self._store, PauseQuery(due=micros(now))):
-            pause = self._readable(row)
+        async for row in iterate_pauses(self._store, PauseQuery(due=micros(now))):
+            pause = self._decode_or_log(row)
             if pause is None:
                 continue
             try:
-                due = pause.settled(pause.default, None, now)
-                settled.append(await self._settle(due, PauseStatus.EXPIRED, None))
+                due = pause.resolve(pause.default, None, now)
+                resolved.append(await self._resolve(due, PauseStatus.EXPIRED, None))
             except AlreadyResumedError:
                 continue  # another caller was faster
             except HarborageError:
-                logger.warning("pause %s: its deadline passed, but it was not settled", pause.token, exc_info=True)
-        await self._store.drop_pauses(micros(now - self._settled_for))
-        return tuple(settled)
+                logger.warning("pause %s: its deadline passed, but it was not resolved", pause.token, exc_info=True)
+        await self._store.drop_pauses(micros(now - self._retention))
+        return tuple(resolved)
 
     def on_resolved(self, token: str, wake: Callable[[Pause], None]) -> Callable[[], None]:
-        """Call `wake` once when the pause is settled, at once if it was; the returned function cancels that.
+        """Call `wake` once when the pause is resolved, at once if it was; the returned function cancels that.
 
-        It is called for pauses settled through this coordinator, and for those that the coordinator reads as settled.
+        It is called for pauses resolved through this coordinator, and for those that the coordinator reads as resolved.
         """
-        return self._waiters.listen(token, wake)
+        return self._waiters.subscribe(token, wake)
 
     def _build_pause(self, request: PauseRequest) -> Pause:
         """Return the pause that a request describes, or raise the error that refuses it."""
@@ -308,8 +314,8 @@ class Coordinator:
             trajectory=trajectory,
         )
 
-    async def _pause(self, token: str) -> Pause:
-        """Read the pause from the store.
+    async def _read(self, token: str) -> Pause:
+        """Return the pause from the store.
 
         Raises:
             PauseNotFoundError: there is no such pause.
@@ -317,57 +323,57 @@ class Coordinator:
         rows = (await self._store.pauses(PauseQuery(tokens=(token,), limit=1))).rows
         if not rows:
             raise PauseNotFoundError(token)
-        return pause_of(rows[0])
+        return decode_row(rows[0])
 
     async def _expire(self, pause: Pause, now: datetime) -> Pause:
-        """Settle a pause whose deadline has passed, and return it as this process or a faster one has settled it."""
+        """Resolve a pause whose deadline has passed, and return it as this process or a faster one has resolved it."""
         try:
-            return await self._settle(pause.settled(pause.default, None, now), PauseStatus.EXPIRED, None)
+            return await self._resolve(pause.resolve(pause.default, None, now), PauseStatus.EXPIRED, None)
         except AlreadyResumedError:
-            return await self._pause(pause.token)
+            return await self._read(pause.token)
 
-    async def _settle(self, settled: Pause, status: PauseStatus, payload: dict[str, Any] | None) -> Pause:
-        """Store that a pause is settled, publish it, and wake the calls that wait for it here.
+    async def _resolve(self, resolved: Pause, status: PauseStatus, payload: dict[str, Any] | None) -> Pause:
+        """Store that a pause is resolved, publish it, and wake the calls that wait for it here.
 
         Raises:
             AlreadyResumedError: another caller was faster.
         """
         try:
-            await self._store.commit(Commit(settles=(settling(settled, status, payload),)))
+            await self._store.commit(Commit(settles=(encode_resolution(resolved, status, payload),)))
         except PauseSettledError as error:
-            raise AlreadyResumedError.of(self._wake_if_settled(pause_of(error.row))) from error
+            raise AlreadyResumedError.of(self._wake_if_resolved(decode_row(error.row))) from error
         except RowNotFoundError as error:
-            raise PauseNotFoundError(settled.token) from error
-        body = PauseResumedPayload(token=settled.token, reason=settled.reason, decision=str(settled.decision or ""))
-        self._publish(EventType.PAUSE_RESUMED, settled, body)
-        self._waiters.wake(settled)
-        return settled
+            raise PauseNotFoundError(resolved.token) from error
+        body = PauseResumedPayload(token=resolved.token, reason=resolved.reason, decision=str(resolved.decision or ""))
+        self._publish(EventType.PAUSE_RESUMED, resolved, body)
+        self._waiters.wake(resolved)
+        return resolved
 
-    def _wake_if_settled(self, pause: Pause) -> Pause:
-        """Return the pause; if it is settled, wake the calls that wait for it here."""
+    def _wake_if_resolved(self, pause: Pause) -> Pause:
+        """Return the pause; if it is resolved, wake the calls that wait for it here."""
         if not pause.is_paused:
             self._waiters.wake(pause)
         return pause
 
-    def _readable(self, row: PauseRow) -> Pause | None:
+    def _decode_or_log(self, row: PauseRow) -> Pause | None:
         try:
-            return self._wake_if_settled(pause_of(row))
+            return self._wake_if_resolved(decode_row(row))
         except _UNREADABLE as error:
             logger.warning("run %s: a pause cannot be listed: %s", row.run_id, error_reason(error))
             return None
 
-    def _reattach(self, pause: Pause) -> None:
+    def _check_handles(self, pause: Pause) -> None:
         """Check that every live handle of the run's trajectory is in this process."""
-        history = history_of(pause)
+        history = decode_trajectory(pause)
         for handle in () if history is None else history.tool_context.handles:
             if self._handles is None:
                 raise ToolContextLostError(handle)
             self._handles.get(handle)
 
-    async def _has_settled(self, tenants: tuple[str, ...]) -> bool:
-        """Return whether a settled pause of these tenants is stored."""
+    async def _has_resolved(self, tenants: tuple[str, ...]) -> bool:
+        """Return whether a resolved pause of these tenants is stored."""
         for tenant in tenants:
-            if (await self._store.pauses(PauseQuery(tenant=tenant, statuses=SETTLED, limit=1))).rows:
+            if (await self._store.pauses(PauseQuery(tenant=tenant, statuses=RESOLVED, limit=1))).rows:
                 return True
         return False
 
@@ -381,11 +387,11 @@ class Coordinator:
             logger.warning("pause %s: %s was not published", pause.token, type, exc_info=True)
 
 
-def _caller(who: Who | None, what: str) -> Who:
-    asked = effective_quadruple() if who is None else who
-    require_triple(asked, what)
-    assert asked is not None
-    return asked
+def _caller(who: Who | None, operation: str) -> Who:
+    caller = effective_quadruple() if who is None else who
+    require_triple(caller, operation)
+    assert caller is not None
+    return caller
 
 
 def _owner(who: Who) -> Quadruple:

@@ -5,15 +5,15 @@
     ├── PauseDecisionError              not one of the four decisions
     ├── InvalidPageError                a page number or size out of range
     ├── PauseNotFoundError              there is no pause with this token
-    ├── PauseAmbiguousError             several are open, and none was named
-    ├── AlreadyResumedError             it was settled before
+    ├── PauseAmbiguousError             several are open, and the answer names none
+    ├── AlreadyResumedError             it was resolved before
     │   └── AlreadyAnsweredError        another answer to it is pending
     ├── PauseScopeMismatchError         the pause belongs to another identity
     ├── CrossTenantScopeError           a list that reaches beyond the caller's tenant
     ├── CheckpointCorruptError          a stored pause cannot be read
     └── UnsupportedFormatVersionError   a stored pause has another format than this code reads
 
-Texts name tokens and versions; they never quote a payload. Only callers who may see a pause learn who settled it.
+Texts name tokens and versions; they never quote a payload. Only callers who may see a pause learn who resolved it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class InvalidReasonError(PauseError):
 
 
 class PauseDecisionError(PauseError):
-    """A pause was settled with a decision that is not one of the four; `decision` is that value."""
+    """A pause was resolved with a decision that is not one of the four; `decision` is that value."""
 
     def __init__(self, decision: str = "") -> None:
         self.decision = decision
@@ -62,10 +62,10 @@ class InvalidPageError(PauseError):
 
 
 class PauseNotFoundError(PauseError, NotFoundError):
-    """There is no pause with this token, its `id`: it was never opened, or was settled and deleted."""
+    """There is no pause with this token, its `id`: it was never opened, or was resolved and deleted."""
 
     what = "pause"
-    fix = "it never was, or it was settled and is gone: use the token of one that is pending"
+    fix = "it was never opened, or was resolved and deleted: use the token of a pending one"
 
 
 class PauseAmbiguousError(PauseError):
@@ -79,7 +79,7 @@ class PauseAmbiguousError(PauseError):
 
 
 class AlreadyResumedError(PauseError):
-    """The pause was settled before, by a caller, its deadline or the end of its run; `decision`, `at`, `by` say how.
+    """The pause was resolved before, by a caller, its deadline or the end of its run; `decision`, `at`, `by` say how.
 
     `token` names it. `by` is a user, "" if no person decided; callers who may not see the pause get none of the three.
     """
@@ -91,22 +91,22 @@ class AlreadyResumedError(PauseError):
         self.decision = decision
         self.at = at
         self.by = by
-        how = _how(decision, at, by)
-        super().__init__(message or f"pause {token!r} was settled before{how}; read its status for the outcome")
+        how = _describe_resolution(decision, at, by)
+        super().__init__(message or f"pause {token!r} was resolved before{how}; read its status for the outcome")
 
     @classmethod
-    def of(cls, settled: Pause) -> AlreadyResumedError:
+    def of(cls, resolved: Pause) -> AlreadyResumedError:
         """Return the error for a caller who may see this pause."""
         return AlreadyResumedError(
-            settled.token, str(settled.decision or ""), at=settled.resumed_at, by=settled.settled_by
+            resolved.token, str(resolved.decision or ""), at=resolved.resumed_at, by=resolved.resolved_by
         )
 
 
-def _how(decision: str, at: datetime | None, by: str) -> str:
-    """Return how a pause was settled, as far as it is known, in brackets."""
+def _describe_resolution(decision: str, at: datetime | None, by: str) -> str:
+    """Return in brackets how a pause was resolved, as far as it is known."""
     parts = (decision, by and f"by {by}", "" if at is None else f"at {at:%Y-%m-%d %H:%M:%S} UTC")
-    said = " ".join(part for part in parts if part)
-    return f" ({said})" if said else ""
+    known = " ".join(part for part in parts if part)
+    return f" ({known})" if known else ""
 
 
 class AlreadyAnsweredError(AlreadyResumedError):

@@ -1,8 +1,7 @@
-"""A pause's payload as it goes over the wire: inline if it is small, otherwise as a reference to an artifact.
+"""Lists the pauses that a caller may see: who may see which, the queries of the store, and the page of the result.
 
-It is neither shortened nor redacted here.
-
-The pauses that a caller may list, the queries of the store for them, and the page of the result.
+A listed payload goes over the wire inline if it is small, otherwise as a reference to an artifact; it is neither
+shortened nor redacted here.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ ADMIN = "admin"
 DEFAULT_PAGE_SIZE = 50
 MAX_PAGE_SIZE = 200
 
-SETTLED: Final = tuple(status for status in PauseStatus if status is not PauseStatus.OPEN)
+RESOLVED: Final = tuple(status for status in PauseStatus if status is not PauseStatus.OPEN)
 """The statuses of pauses that will never change again."""
 
-_AT_ONCE: Final = 500
+_ROWS_PER_QUERY: Final = 500
 
 
 def is_same_triple(caller: Who, owner: Who) -> bool:
@@ -49,15 +48,15 @@ def is_same_triple(caller: Who, owner: Who) -> bool:
 
 
 def may_act(caller: Who, scopes: frozenset[str] | None, owner: Quadruple) -> bool:
-    """Return whether the caller may see and settle the owner's pause: as its owner, or an admin of its tenant."""
+    """Return whether the caller may see and resolve the owner's pause: as its owner, or an admin of its tenant."""
     if is_same_triple(caller, owner):
         return True
     is_admin = scopes is not None and ADMIN in checked_scopes(scopes)
     return is_admin and caller.tenant_id == owner.tenant_id
 
 
-def page_bounds(page: int, page_size: int) -> tuple[int, int]:
-    """Return page and size with the defaults in place of zeros.
+def validate_page(page: int, page_size: int) -> tuple[int, int]:
+    """Return the page number and size, with the defaults in place of zeros.
 
     Raises:
         InvalidPageError: either is negative, or the size is above 200.
@@ -67,7 +66,7 @@ def page_bounds(page: int, page_size: int) -> tuple[int, int]:
     return page or 1, page_size or DEFAULT_PAGE_SIZE
 
 
-def tenants_of(filter: PauseFilter, caller: Who, scopes: frozenset[str]) -> tuple[str, ...]:
+def select_tenants(filter: PauseFilter, caller: Who, scopes: frozenset[str]) -> tuple[str, ...]:
     """Return the tenants to list, each once: those that the filter names, else the caller's.
 
     Raises:
@@ -79,7 +78,7 @@ def tenants_of(filter: PauseFilter, caller: Who, scopes: frozenset[str]) -> tupl
     return named
 
 
-def within_reach(filter: PauseFilter, caller: Who, scopes: frozenset[str]) -> PauseFilter:
+def narrow_to_caller(filter: PauseFilter, caller: Who, scopes: frozenset[str]) -> PauseFilter:
     """Return the filter, narrowed to the caller's own pauses unless the caller is an admin.
 
     Raises:
@@ -92,15 +91,15 @@ def within_reach(filter: PauseFilter, caller: Who, scopes: frozenset[str]) -> Pa
     return replace(filter, users=(caller.user_id,))
 
 
-def wants_resumed(filter: PauseFilter) -> bool:
-    """Return whether the filter includes settled pauses."""
+def includes_resolved(filter: PauseFilter) -> bool:
+    """Return whether the filter includes resolved pauses."""
     return PauseState.RESUMED in filter.states
 
 
-def queries_of(filter: PauseFilter, tenants: Sequence[str]) -> list[PauseQuery]:
+def build_queries(filter: PauseFilter, tenants: Sequence[str]) -> list[PauseQuery]:
     """Return one query for each identity that the filter names. Together they find each pause once."""
     is_open_wanted = PauseState.PAUSED in (filter.states or (PauseState.PAUSED,))
-    statuses = ((PauseStatus.OPEN,) if is_open_wanted else ()) + (SETTLED if wants_resumed(filter) else ())
+    statuses = ((PauseStatus.OPEN,) if is_open_wanted else ()) + (RESOLVED if includes_resolved(filter) else ())
     whose = product(tenants, dict.fromkeys(filter.users) or ("",), dict.fromkeys(filter.sessions) or ("",))
     return [
         PauseQuery(
@@ -117,15 +116,17 @@ def queries_of(filter: PauseFilter, tenants: Sequence[str]) -> list[PauseQuery]:
     ]
 
 
-async def page_of(store: Views, queries: Sequence[PauseQuery], page: int, page_size: int) -> tuple[list[PauseRow], int]:
+async def read_page(
+    store: Views, queries: Sequence[PauseQuery], page: int, page_size: int
+) -> tuple[list[PauseRow], int]:
     """Return one page of the result of several queries, newest first, and the count of all; empty past the end."""
     found: list[PauseRow] = []
     total, last = 0, page * page_size
     for query in queries:
-        newest = await store.pauses(replace(query, limit=min(last, _AT_ONCE)))
+        newest = await store.pauses(replace(query, limit=min(last, _ROWS_PER_QUERY)))
         rows, cursor = newest.rows, newest.cursor
         while cursor is not None and len(rows) < last:
-            more = await store.pauses(replace(query, limit=_AT_ONCE, after=cursor))
+            more = await store.pauses(replace(query, limit=_ROWS_PER_QUERY, after=cursor))
             rows, cursor = [*rows, *more.rows], more.cursor
         total += len(rows) if cursor is None else await store.count_pauses(query)
         found += rows
@@ -133,11 +134,11 @@ async def page_of(store: Views, queries: Sequence[PauseQuery], page: int, page_s
     return found[last - page_size : last], total
 
 
-async def every(store: Views, query: PauseQuery) -> AsyncIterator[PauseRow]:
-    """Return every pause that a query finds, page by page; one that is settled meanwhile moves no other."""
+async def iterate_pauses(store: Views, query: PauseQuery) -> AsyncIterator[PauseRow]:
+    """Yield every pause that a query finds, page by page; one that is resolved meanwhile makes it skip no other."""
     cursor: tuple[int, int] | None = None
     while True:
-        page = await store.pauses(replace(query, limit=_AT_ONCE, after=cursor))
+        page = await store.pauses(replace(query, limit=_ROWS_PER_QUERY, after=cursor))
         for row in page.rows:
             yield row
         cursor = page.cursor

@@ -45,7 +45,7 @@ class PauseRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     decision: PauseDecision | None = None
     key: str = ""
     sealed: bytes | None = None
-    settled_by: str = ""
+    resolved_by: str = msgspec.field(default="", name="settled_by")
 
 
 def plain_payload(payload: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -84,7 +84,7 @@ def encode_pause(pause: Pause) -> bytes:
         decision=pause.decision,
         key=pause.key,
         sealed=pause.sealed,
-        settled_by=pause.settled_by,
+        resolved_by=pause.resolved_by,
     )
     return codec.encode(record, "PauseRecord")
 
@@ -116,7 +116,7 @@ def decode_pause(data: bytes, token: str = "", upcasts: Mapping[int, Upcast] = U
         key=record.key,
         trajectory=record.trajectory_bytes,
         sealed=record.sealed,
-        settled_by=record.settled_by,
+        resolved_by=record.resolved_by,
     )
 
 

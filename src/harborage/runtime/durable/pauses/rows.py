@@ -50,12 +50,12 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Version(msgspec.Struct, frozen=True):
-    """The version, which every form of both has."""
+    """The format version, which every version of both has."""
 
     format_version: Any = None
 
 
-def opening(pause: Pause) -> NewPause:
+def encode_open_pause(pause: Pause) -> NewPause:
     """Return the change of the store that opens this pause.
 
     Raises:
@@ -79,29 +79,29 @@ def opening(pause: Pause) -> NewPause:
     )
 
 
-def settling(settled: Pause, status: PauseStatus, payload: dict[str, Any] | None) -> SettlePause:
-    """Return the change of the store that settles a pause; `payload` is what the answer adds to the question.
+def encode_resolution(resolved: Pause, status: PauseStatus, payload: dict[str, Any] | None) -> SettlePause:
+    """Return the change of the store that resolves a pause; `payload` is what the answer adds to the question.
 
     Raises:
         UnserializableError: the payload has no JSON form.
     """
-    is_said = _decision(status, settled.default) == settled.decision
+    is_implied = _decision(status, resolved.default) == resolved.decision
     answer = _Answer(
         format_version=FORMAT_VERSION,
         payload=payload,
-        sealed=settled.sealed,
-        decision=None if is_said else settled.decision,
+        sealed=resolved.sealed,
+        decision=None if is_implied else resolved.decision,
     )
     return SettlePause(
-        token=settled.token,
+        token=resolved.token,
         status=status,
-        by=settled.settled_by,
+        by=resolved.resolved_by,
         answer=codec.encode(answer, "PauseRecord"),
-        at=0 if settled.resumed_at is None else micros(settled.resumed_at),
+        at=0 if resolved.resumed_at is None else micros(resolved.resumed_at),
     )
 
 
-def pause_of(row: PauseRow) -> Pause:
+def decode_row(row: PauseRow) -> Pause:
     """Return the pause of a row.
 
     Raises:
@@ -135,12 +135,12 @@ def _pause_of(row: PauseRow) -> Pause:
     if decision is None:
         return pause
     answer = _read(row.answer, _Answer, row.token) if row.answer else _Answer(format_version=FORMAT_VERSION)
-    said = WITHDRAWN if row.status is PauseStatus.CANCELLED else answer.payload
+    payload = WITHDRAWN if row.status is PauseStatus.CANCELLED else answer.payload
     at = moment(row.opened_at if row.settled_at is None else row.settled_at)
-    return pause.settled(answer.decision or decision, said, at, sealed=answer.sealed, by=row.settled_by)
+    return pause.resolve(answer.decision or decision, payload, at, sealed=answer.sealed, by=row.settled_by)
 
 
-def history_of(pause: Pause) -> Trajectory | None:
+def decode_trajectory(pause: Pause) -> Trajectory | None:
     """Return the history of a pause's request.
 
     Raises:
@@ -154,10 +154,10 @@ def history_of(pause: Pause) -> Trajectory | None:
         raise CheckpointCorruptError(pause.token, "trajectory") from error
 
 
-def pause_flaw(row: PauseRow) -> str:
-    """Return why a stored pause cannot be read, open or settled; "" if it can be read."""
+def describe_damage(row: PauseRow) -> str:
+    """Return why a stored pause cannot be read, open or resolved; "" if it can be read."""
     try:
-        history_of(pause_of(row))
+        decode_trajectory(decode_row(row))
     except (CheckpointCorruptError, UnsupportedFormatVersionError) as error:
         return f"run {row.run_id}: {error_reason(error)}"
     return ""

@@ -1,6 +1,6 @@
-"""The callbacks that wait in this process for a pause to be settled, and the last settled pauses it has seen.
+"""The callbacks that wait in this process for a pause to be resolved, and the last resolved pauses that it has read.
 
-A settled pause never changes again, so this cache is never out of date. No store and no clock.
+A resolved pause never changes again, so this cache is never out of date. No store and no clock.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from harborage.runtime.loop.pauses import Pause
 
-_REMEMBERED = 1_000
+_CACHE_SIZE = 1_000
 
 Wake = Callable[[Pause], None]
 
@@ -23,28 +23,28 @@ class Waiters:
 
     def __init__(self) -> None:
         self._wakers: dict[str, list[Wake]] = {}
-        self._settled: OrderedDict[str, Pause] = OrderedDict()
+        self._resolved: OrderedDict[str, Pause] = OrderedDict()
 
-    def wake(self, settled: Pause) -> None:
+    def wake(self, resolved: Pause) -> None:
         """Call every callback that waits for this pause. One that fails is logged, and does not hold up the others."""
-        self._settled[settled.token] = settled = settled.without_trajectory()
-        if len(self._settled) > _REMEMBERED:
-            self._settled.popitem(last=False)
-        for wake in self._wakers.pop(settled.token, ()):
-            _call(wake, settled)
+        self._resolved[resolved.token] = resolved = resolved.without_trajectory()
+        if len(self._resolved) > _CACHE_SIZE:
+            self._resolved.popitem(last=False)
+        for wake in self._wakers.pop(resolved.token, ()):
+            _call(wake, resolved)
 
-    def listen(self, token: str, wake: Wake) -> Callable[[], None]:
-        """Call `wake` when the pause is settled, at once if it was; the returned function cancels that."""
-        settled = self._settled.get(token)
-        if settled is not None:
-            _call(wake, settled)
+    def subscribe(self, token: str, wake: Wake) -> Callable[[], None]:
+        """Call `wake` when the pause is resolved, at once if it was; the returned function cancels that."""
+        resolved = self._resolved.get(token)
+        if resolved is not None:
+            _call(wake, resolved)
             return _nothing
-        # Each listener has a function of its own, so that cancelling one never cancels an equal one.
-        waker: Wake = lambda settled: wake(settled)  # noqa: E731, PLW0108
+        # Each subscriber gets its own function, so that cancelling one never cancels an equal one.
+        waker: Wake = lambda resolved: wake(resolved)  # noqa: E731, PLW0108
         self._wakers.setdefault(token, []).append(waker)
-        return lambda: self._unlisten(token, waker)
+        return lambda: self._unsubscribe(token, waker)
 
-    def _unlisten(self, token: str, waker: Wake) -> None:
+    def _unsubscribe(self, token: str, waker: Wake) -> None:
         wakers = self._wakers.get(token)
         if wakers is None or waker not in wakers:
             return
@@ -54,7 +54,7 @@ class Waiters:
 
 
 def _nothing() -> None:
-    """Do nothing: the callback was called already."""
+    """Do nothing, because the callback was called already."""
 
 
 def _call(wake: Wake, pause: Pause) -> None:

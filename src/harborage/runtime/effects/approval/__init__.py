@@ -1,1 +1,1 @@
-"""Gates of tools: who has to approve a call, and what became of the question."""
+"""Approval gates: tool calls that a person must approve before they run."""

@@ -1,8 +1,8 @@
-"""Waiting for the answer to an approval, and giving one, also while no worker executes the run.
+"""Waits for the answer to an approval, and gives one, also while no worker executes the run.
 
 A call's approval is a pause that names the call. So a person may answer at any time: the answer is stored with the
-pause, and the call finds it when it is repeated under its key. A call that waits here has a future, a timer and a
-callback at the coordinator, no task of its own; decisions of other processes are found by polling.
+pause, and the call reads it when it is repeated under its key. A waiting call has a future, a timer and a callback at
+the coordinator, no task of its own; it polls for answers through other processes.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from harborage.runtime.effects.approval.errors import (
     InvalidApprovalError,
 )
 from harborage.runtime.effects.approval.model import ApprovalDecision, answer_payload, fingerprint_of
-from harborage.runtime.loop.pauses import Pause, PauseCoordinator, PauseDecision
+from harborage.runtime.loop.pauses import Pause, PauseDecision
 
 if TYPE_CHECKING:
     from harborage.clock import Timer, Timers
     from harborage.events import Redactor
+    from harborage.runtime.durable.pauses.coordinator import Coordinator
     from harborage.runtime.effects.approval.model import ApprovalRequest
 
 RECHECK_S = 30.0
 
 # A timer may fire a moment before the coordinator's clock agrees that the deadline has passed.
-_LOOK_AGAIN = timedelta(milliseconds=50)
+_RETRY_DELAY = timedelta(milliseconds=50)
 
 
 class _Signal(Enum):
@@ -43,18 +44,17 @@ class _Signal(Enum):
 
 
 class WaitingCall:
-    """A call and the pause it waits for, from the moment it is made until `close`.
+    """A call that waits for the answer to its pause, until `close`.
 
-    `pause` is as it was opened. `is_being_answered` refuses a second answer while the first one is pending;
-    `is_idle` says that nothing is under way that would be lost if the wait were broken off. `objection` says why other
-    arguments than the call's own cannot be used.
+    `pause` is as it was opened. While `is_being_answered`, a second answer is refused. `is_idle`: the wait may be
+    interrupted, and nothing is lost. `objection` returns why the tool does not take other arguments, "" if it does.
     """
 
     def __init__(
         self,
         request: ApprovalRequest,
         pause: Pause,
-        coordinator: PauseCoordinator,
+        coordinator: Coordinator,
         clock: Timers,
         *,
         recheck_s: float = RECHECK_S,
@@ -81,12 +81,12 @@ class WaitingCall:
         if self._timer is not None:
             self._timer.cancel()
 
-    def turn_away(self) -> None:
+    def abort(self) -> None:
         """End the wait without an answer, because the gate closes."""
         self._set_signal(_Signal.CLOSED)
 
-    async def outcome(self) -> Pause:
-        """The settled pause, settled here if its deadline passes first.
+    async def wait(self) -> Pause:
+        """Wait for the answer, and return the resolved pause. Once its deadline has passed, this resolves it.
 
         Raises:
             GateClosedError: the gate closed first; the pause stays open.
@@ -107,7 +107,7 @@ class WaitingCall:
                     pause = await self._coordinator.expire(self.token)
                     if not pause.is_paused:
                         return pause
-                    self._arm(_LOOK_AGAIN)
+                    self._arm(_RETRY_DELAY)
 
     def _arm(self, least: timedelta) -> None:
         """Check again at the deadline, but not sooner than after `least`; and at intervals before it."""
@@ -117,7 +117,7 @@ class WaitingCall:
         self._timer = self._clock.call_later(delay.total_seconds(), lambda: self._set_signal(_Signal.DUE))
 
     def _set_signal(self, signal: Pause | _Signal) -> None:
-        # The first signal wins. One that comes between DUE and its handling is read from the coordinator.
+        # The first signal counts. An answer between DUE and its handling is read from the coordinator.
         if not self._signal.done():
             self._signal.set_result(signal)
 
@@ -130,7 +130,7 @@ APPROVER_SCOPES = frozenset({"admin", "console:fleet"})
 
 
 async def answer_approval(
-    pauses: PauseCoordinator,
+    pauses: Coordinator,
     token: str,
     decision: ApprovalDecision,
     reason: str = "",
@@ -140,7 +140,7 @@ async def answer_approval(
     who: Identity | Quadruple | None = None,
     scopes: frozenset[str] | None = None,
 ) -> Pause:
-    """Answer the approval `token`, once; return the settled pause. No worker needs to execute the call.
+    """Approve or reject the call with this token, once, and return the resolved pause; no worker needs to execute it.
 
     `who` answers, by default the ambient identity, with `scopes`, by default the ambient ones. With `args` an approval
     replaces the arguments; only the waiting call can read them.
@@ -150,22 +150,22 @@ async def answer_approval(
         PauseScopeMismatchError: the call belongs to another identity; it keeps waiting.
     """
     chosen, held = check_answer(decision, args, scopes)
-    said = str(redactor.redact(reason))
+    redacted = str(redactor.redact(reason))
     try:
         pause = await pauses.status(token, who=who, scopes=held)
     except PauseNotFoundError as error:
         raise ApprovalNotFoundError(token) from error
-    asked: dict[str, Any] = pause.payload or {}
-    fingerprint = asked.get("fingerprint")
+    question: dict[str, Any] = pause.payload or {}
+    fingerprint = question.get("fingerprint")
     if pause.reason is not PauseReason.APPROVAL_REQUIRED or not pause.is_paused or not isinstance(fingerprint, str):
         raise ApprovalNotFoundError(token)
-    approved = fingerprint if args is None else fingerprint_of(str(asked.get("tool")), args, pause.identity)
-    payload = answer_payload(chosen, said, approved, is_edited=args is not None)
+    approved = fingerprint if args is None else fingerprint_of(str(question.get("tool")), args, pause.identity)
+    payload = answer_payload(chosen, redacted, approved, is_edited=args is not None)
     try:
-        settled = await pauses.resume(token, PauseDecision(chosen), payload, sealed=args, who=who, scopes=held)
+        resolved = await pauses.resume(token, PauseDecision(chosen), payload, sealed=args, who=who, scopes=held)
     except (AlreadyResumedError, PauseNotFoundError) as error:
         raise ApprovalNotFoundError(token) from error
-    return settled.shown()
+    return resolved.shown()
 
 
 def check_answer(

@@ -1,6 +1,6 @@
 """The gate in front of a tool: a call that needs approval waits here until a person, or its deadline, decides.
 
-The gate opens pauses on the coordinator; settling one there wakes the call. No tool runs here.
+The gate opens pauses on the coordinator; a resolved pause wakes its call. No tool runs here.
 """
 
 from __future__ import annotations
@@ -56,10 +56,11 @@ from harborage.runtime.effects.approval.model import (
     judge,
     request_payload,
 )
-from harborage.runtime.loop.pauses import Pause, PauseCoordinator, PauseDecision, PauseRequest
+from harborage.runtime.loop.pauses import Pause, PauseDecision, PauseRequest
 from harborage.tools.errors import ToolRejectedError
 
 if TYPE_CHECKING:
+    from harborage.runtime.durable.pauses.coordinator import Coordinator
     from harborage.runtime.effects.approval.model import ApprovalPolicy, PolicyAnswer
 
 _log = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class ApprovalGate:
     """Approval for the calls of one tool, or of several. Safe for many calls and answers on one event loop.
 
     `timeout` is how long a call waits before `default` decides; None waits without end. Every
-    `recheck_s` seconds a waiting call checks whether another process has settled its pause.
+    `recheck_s` seconds a waiting call checks whether another process has resolved its pause.
 
     Raises:
         PolicyRequiredError, CoordinatorRequiredError, BusRequiredError, RedactorRequiredError: that part is None.
@@ -83,7 +84,7 @@ class ApprovalGate:
     def __init__(
         self,
         policy: ApprovalPolicy | None,
-        coordinator: PauseCoordinator | None,
+        coordinator: Coordinator | None,
         bus: EventBus | None,
         redactor: Redactor | None,
         *,
@@ -117,7 +118,7 @@ class ApprovalGate:
         self._is_closed = False
 
     @property
-    def coordinator(self) -> PauseCoordinator:
+    def coordinator(self) -> Coordinator:
         """The coordinator on which its pauses are opened."""
         return self._coordinator
 
@@ -131,8 +132,8 @@ class ApprovalGate:
         call = self._waiting.get(token)
         return None if call is None or call.is_being_answered else call.request.identity
 
-    def idle(self, key: str) -> Pause | None:
-        """Return the pause at which the call under this key waits; None while it does anything else."""
+    def idle_pause(self, key: str) -> Pause | None:
+        """Return the pause for which the call with this key waits; None while it does anything else."""
         calls = (call for call in self._waiting.values() if call.request.key == key)
         return next((call.pause for call in calls if call.is_idle and not call.is_being_answered), None)
 
@@ -154,7 +155,7 @@ class ApprovalGate:
             RedactionFailedError: the arguments or the reason of the policy cannot be shown; no approval was requested.
             ToolRejectedError: the call may not run.
             InvalidApprovalError: a call under the same key waits here already.
-            ApprovalMismatchError: the same key stands for another call.
+            ApprovalMismatchError: the same key belongs to another call.
             ApprovalUnrecordedError: approved, but that could not be announced.
         """
         self._check(request)
@@ -173,11 +174,11 @@ class ApprovalGate:
                     on_waiting()
                 if pause.is_paused:
                     await self._announce(request, pause.token, reason, summary)
-                settled = await call.outcome()
+                resolved = await call.wait()
             except asyncio.CancelledError as cancelled:
                 # The same exception is raised: asyncio.timeout and TaskGroup know only the class itself.
                 raise cancelled from ApprovalCancelledError(pause.token, request.tool)
-        return await self._conclude(request, settled)
+        return await self._conclude(request, resolved)
 
     @contextmanager
     def granted(self, request: ApprovalRequest) -> Iterator[None]:
@@ -211,7 +212,7 @@ class ApprovalGate:
         who: Identity | Quadruple | None = None,
         scopes: frozenset[str] | None = None,
     ) -> Pause:
-        """Answer a waiting call, once; return the settled pause. With `args` an approval replaces the arguments.
+        """Answer a waiting call, once; return the resolved pause. With `args` an approval replaces the arguments.
 
         `who` answers, by default the ambient identity, with `scopes`, by default the ambient ones.
 
@@ -224,22 +225,22 @@ class ApprovalGate:
         """
         self._check_open()
         chosen, held = check_answer(decision, args, scopes)
-        said = str(self._redactor.redact(reason))
+        redacted = str(self._redactor.redact(reason))
         call = self._waiting.get(token)
         if call is None or call.is_being_answered:
             raise ApprovalNotFoundError(token)
         if args is not None and call.objection is not None and (reason_against := call.objection(args)):
             raise InvalidApprovalError(f"{call.request.tool!r} does not take these arguments: {reason_against}")
-        settled = await self._settle(call, chosen, said, args=args, who=who, scopes=held)
-        if (settled.payload or {}).get("fingerprint") != _fingerprint(call.request):
+        resolved = await self._resolve(call, chosen, redacted, args=args, who=who, scopes=held)
+        if (resolved.payload or {}).get("fingerprint") != _fingerprint(call.request):
             raise ApprovalMismatchError(token, call.request.tool)
-        return settled.shown()
+        return resolved.shown()
 
     async def aclose(self) -> None:
         """End the waiting calls with GateClosedError and accept no more. Closing twice does nothing."""
         self._is_closed = True
         for call in tuple(self._waiting.values()):
-            call.turn_away()
+            call.abort()
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -271,7 +272,7 @@ class ApprovalGate:
         raise TimeoutError(f"the policy gave no answer within {POLICY_TIMEOUT_S:g} s")
 
     async def _open(self, request: ApprovalRequest, reason: str, summary: Any) -> Pause:
-        """Return the pause of this call: a new one, or the one it had under its key."""
+        """Return the pause of this call: a new one, or the one that was opened under its key."""
         fingerprint = _fingerprint(request)
         pause = await self._coordinator.request(
             PauseRequest(
@@ -288,7 +289,7 @@ class ApprovalGate:
         return pause
 
     def _deadline(self, request: ApprovalRequest) -> datetime | None:
-        """Return the deadline of an answer. A gate that approves by default never does so because the run is over."""
+        """Return the deadline of an answer. The run's deadline counts too, but never approves a call by default."""
         own = None if self._timeout is None else self._clock.now() + self._timeout
         if request.deadline is None or self._default is not PauseDecision.REJECT:
             return own
@@ -296,7 +297,7 @@ class ApprovalGate:
 
     @contextmanager
     def _register(self, request: ApprovalRequest, pause: Pause) -> Iterator[WaitingCall]:
-        """Register a waiting call at the gate for the block."""
+        """Register a waiting call for the duration of the block."""
         self._check_open()
         if pause.token in self._waiting:
             raise InvalidApprovalError(f"a call of {request.tool!r} waits under this key already")
@@ -314,7 +315,7 @@ class ApprovalGate:
         )
         await self._publish(EventType.TOOL_APPROVAL_REQUESTED, request, payload)
 
-    async def _settle(
+    async def _resolve(
         self,
         call: WaitingCall,
         decision: ApprovalDecision,
@@ -324,7 +325,7 @@ class ApprovalGate:
         who: Identity | Quadruple | None,
         scopes: frozenset[str],
     ) -> Pause:
-        """Settle the pause of a call; if that fails, the call keeps waiting."""
+        """Resolve the pause of a call; if that fails, the call keeps waiting."""
         approved = call.request.args if args is None else args
         fingerprint = fingerprint_of(call.request.tool, approved, call.request.identity)
         payload = answer_payload(decision, reason, fingerprint, is_edited=args is not None)
@@ -339,18 +340,18 @@ class ApprovalGate:
             call.is_being_answered = False
             raise
 
-    async def _conclude(self, request: ApprovalRequest, settled: Pause) -> bytes:
-        verdict = judge(settled, request)
+    async def _conclude(self, request: ApprovalRequest, resolved: Pause) -> bytes:
+        verdict = judge(resolved, request)
         match verdict:
             case Granted(args, reason):
-                approved = ToolApprovedPayload(tool=request.tool, pause_token=settled.token, approver_reason=reason)
+                approved = ToolApprovedPayload(tool=request.tool, pause_token=resolved.token, approver_reason=reason)
                 try:
                     await self._publish(EventType.TOOL_APPROVED, request, approved)
                 except Exception as error:
-                    raise ApprovalUnrecordedError(settled.token, request.tool, args) from error
+                    raise ApprovalUnrecordedError(resolved.token, request.tool, args) from error
                 return args
             case Refused(reason):
-                rejected = ToolRejectedPayload(tool=request.tool, pause_token=settled.token, reason=reason)
+                rejected = ToolRejectedPayload(tool=request.tool, pause_token=resolved.token, reason=reason)
                 refusal = ToolRejectedError(request.tool, reason, request.identity)
                 try:
                     await self._publish(EventType.TOOL_REJECTED, request, rejected)

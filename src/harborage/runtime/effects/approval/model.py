@@ -23,7 +23,7 @@ from harborage.runtime.loop.pauses import Pause, PauseDecision
 from harborage.tools.enums import SideEffect
 
 NOT_ANSWERED = "no answer before the deadline"
-OUTSIDE = "the pause was settled without this gate"
+OUTSIDE = "the pause was resolved without this gate"
 OTHER_CALL = "the pause was opened for another call"
 EDIT_LOST = "the edited arguments are not those that were approved; make the call again"
 
@@ -37,11 +37,11 @@ class ApprovalDecision(StrEnum):
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One call that may need approval. `args` are the bytes that the tool would get, `args_schema` is the JSON Schema
-    for them: an approver who edits them gets an error at once, also while no worker executes the run.
+    for them, so that an approver who edits them invalidly gets an error at once, also while no worker executes the run.
 
-    `key` names the call for good, for example by run and position: a call that is repeated under the same key, as after
-    a restart, waits on the pause it had. `deadline` is that of the run: a later answer counts no more, so a gate that
-    rejects by default does so then.
+    `key` identifies the call, for example by run and position: repeated under it after a restart, the call waits
+    for its first pause. `deadline` is the run's: a later answer has no effect, so a gate that rejects by default does
+    so then.
     """
 
     tool: str
@@ -76,7 +76,7 @@ Verdict = Granted | Refused
 
 
 def fingerprint_of(tool: str, args: bytes, who: Quadruple) -> str:
-    """The SHA-256 of tool, arguments and principal, in hex: equal only for the very same call.
+    """Return the SHA-256 of tool, arguments and principal in hex; it is equal only for the same call.
 
     Each part is preceded by its length, so that no two calls run together into the same text.
     """
@@ -107,7 +107,7 @@ def answer_payload(decision: ApprovalDecision, reason: str, approved: str, *, is
 
 
 def judge(pause: Pause, request: ApprovalRequest) -> Verdict:
-    """Return what a settled pause means for the call of `request`; an approver's own arguments are sealed in it."""
+    """Return what a resolved pause means for the call of `request`; an approver's own arguments are sealed in it."""
     payload = pause.payload or {}
     if payload.get("fingerprint") != fingerprint_of(request.tool, request.args, request.identity):
         return Refused(OTHER_CALL)
@@ -140,7 +140,7 @@ def _judge_approved(pause: Pause, request: ApprovalRequest) -> Verdict:
 
 
 def _was_due(pause: Pause) -> bool:
-    """Return whether the pause was settled at its deadline or later."""
+    """Return whether the pause was resolved at its deadline or later."""
     return pause.deadline is not None and pause.resumed_at is not None and pause.resumed_at >= pause.deadline
 
 
