@@ -8,7 +8,7 @@ because a step takes long, they are stored without entries.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -32,8 +32,7 @@ RETRY_S: Final = 1.0
 class Outbox:
     """The entries of one run on their way to `record`; without a record it takes none.
 
-    `is_instant` says that the record appends without an await, so nothing is ever waiting to be stored. `is_waiting`
-    returns whether a step runs that may take long: only then events are stored without the step's outcome.
+    `is_waiting` returns whether a step runs that may take long: only then events are stored without the step's outcome.
     """
 
     __slots__ = (
@@ -54,7 +53,6 @@ class Outbox:
         "_timer",
         "_unsaved",
         "_waiters",
-        "is_instant",
     )
 
     def __init__(
@@ -76,7 +74,6 @@ class Outbox:
         self._timer: Timer | None = None
         self._batches = self._seen = 0
         self._append_now = None if record is None else record.append_now
-        self.is_instant = self._append_now is not None
         self._crew = crew
         self._unsaved: list[bytes] = []
         self._waiters: list[asyncio.Future[None]] = []
@@ -131,8 +128,7 @@ class Outbox:
         Raises:
             Exception: the record's own error; the entries wait for the next flush.
         """
-        if self._append_now is not None:
-            self._append_unsaved(self._append_now)
+        if self.flush_now():
             return
         self._callers += 1
         try:
@@ -140,11 +136,18 @@ class Outbox:
         finally:
             self._callers -= 1
 
-    def _append_unsaved(self, append_now: Callable[[str, Sequence[bytes]], None]) -> None:
-        """Append the entries to a record in memory, at once: that needs no task and no turn of the event loop."""
+    def flush_now(self) -> bool:
+        """Store the entries that were noted so far without an await; return False for a record that is not in memory.
+
+        Raises:
+            Exception: the record's own error.
+        """
+        if self._append_now is None:
+            return False
         if self._unsaved:
             batch, self._unsaved = self._unsaved, []
-            append_now(self._run_id, batch)
+            self._append_now(self._run_id, batch)
+        return True
 
     async def _flush(self) -> None:
         while self._is_writing:  # the batch being written may be the caller's, and is stored before later entries
@@ -175,10 +178,7 @@ class Outbox:
         Nothing is written before the run first yields to the event loop, so a run that never does stores them together
         with its next entries.
         """
-        if self._append_now is not None:
-            self._append_unsaved(self._append_now)
-            return
-        if self._record is None:
+        if self._record is None or self.flush_now():
             return
         self._is_trailing = True
         if not self._is_flush_due:

@@ -84,71 +84,76 @@ class LocalPerformer:
         return branch
 
     async def perform(self, call: StepCall) -> Answer:
-        effect = self._effects.find(call.name)
+        effect, outbox = self._effects.find(call.name), self._outbox
         answer: Answer | None = None
         if call.begun:
-            if effect.cut is not None:
-                effect.cut(call)  # in the process that is gone; it may come to nothing here, too
-            if type(effect) is Think:
-                answer = self._give_way()
-            else:
-                answer, call = await self._clear_up(call, effect), replace(call, begun=0, since=None)
+            answer, call = await self._take_up(call, effect)
         if answer is None:
-            await self._begin(call, effect)
+            if effect.is_intended:
+                intent = self._note_intent(call)
+                if not outbox.flush_now():
+                    await self._flush_intent(intent)
+            elif effect.waits_for is not None or (outbox.is_behind and not effect.only_thinks):
+                await outbox.flush()  # what a step does, or waits for, is about what led to it
             answer = await self._work(call, effect)
         match answer:
             case Done(result):
-                await self._keep(call, effect, result)
+                self._stamp = now = self._clock.now()
+                outbox.note(journal.Done(at=now, position=call.position, name=call.name, result=result))
+                if type(effect) is Act:
+                    await self._follow(call, effect, result)
+                elif effect.is_intended and not outbox.flush_now():
+                    await outbox.flush()
+                if self._was_stopped:  # the step finished although its host stops: its run goes no further here
+                    raise asyncio.CancelledError
             case Failed(error):
                 self._note_failure(call, error)
             case Cut(reason):
-                cut = journal.Cut(at=self._clock.now(), position=call.position, name=call.name, reason=reason)
-                self._outbox.note(cut)
+                outbox.note(journal.Cut(at=self._clock.now(), position=call.position, name=call.name, reason=reason))
             case Waiting():
                 await self._put_off(call, answer)
         return answer
 
-    async def _begin(self, call: StepCall, effect: Effect) -> None:
-        """Record what has to be on record before the work begins."""
-        if effect.is_intended:
-            # Nothing but the program itself ran since the last answer, so its time is the time of this question.
-            at = self._stamp or self._clock.now()
-            begun = journal.Begun(at=at, position=call.position, name=call.name, key=call.key, payload=call.payload)
-            intent = self._outbox.note(begun)
-            try:
-                await self._outbox.flush()
-            except BaseException:
-                self._outbox.withdraw(intent)  # kept later, it would leave a step in doubt that never began
-                raise
-        elif effect.waits_for is not None or (self._outbox.is_behind and not effect.only_thinks):
-            await self._outbox.flush()  # what a step does, or waits for, is about what led to it
+    async def _take_up(self, call: StepCall, effect: Effect) -> tuple[Answer | None, StepCall]:
+        """What became of a step that had begun, here or in a process that is gone, or None; and the step to perform."""
+        if effect.cut is not None:
+            effect.cut(call)  # in the process that is gone; it may come to nothing here, too
+        if type(effect) is Think:
+            return self._give_way(), call
+        return await self._clear_up(call, effect), replace(call, begun=0, since=None)
 
-    async def _keep(self, call: StepCall, effect: Effect, result: Any) -> None:
-        """Record an outcome, and do what follows it.
+    def _note_intent(self, call: StepCall) -> bytes:
+        # Nothing but the program itself ran since the last answer, so its time is the time of this question.
+        at = self._stamp or self._clock.now()
+        begun = journal.Begun(at=at, position=call.position, name=call.name, key=call.key, payload=call.payload)
+        return self._outbox.note(begun)
+
+    async def _flush_intent(self, intent: bytes) -> None:
+        try:
+            await self._outbox.flush()
+        except BaseException:
+            self._outbox.withdraw(intent)  # kept later, it would leave a step in doubt that never began
+            raise
+
+    async def _follow(self, call: StepCall, effect: Act, result: Any) -> None:
+        """Store the outcome of an act, and do what follows it.
 
         Raises:
             RecordRefusedError: what follows could not be done; failing the run for this would be an end that its record
                 does not lead to.
-            CancelledError: the step finished although its host stops; its run goes no further here.
         """
-        self._stamp = self._clock.now()
-        self._outbox.note(journal.Done(at=self._stamp, position=call.position, name=call.name, result=result))
-        after = None
-        if type(effect) is Act:
-            after = effect.after
-            if self._outbox.is_instant or effect.may_repeat is None or effect.may_repeat(call):
+        if not self._outbox.flush_now():
+            if effect.may_repeat is None or effect.may_repeat(call):
                 self._outbox.flush_soon()
             else:
                 await self._outbox.flush()
-        elif effect.is_intended:
-            await self._outbox.flush()
-        if after is not None:
-            try:
-                await after(call, result)
-            except self._refusals as error:
-                raise RecordRefusedError(self._run_id, error_text(error)) from error
-        if self._was_stopped:
-            raise asyncio.CancelledError
+        if effect.after is None:
+            return
+        try:
+            if (following := effect.after(call, result)) is not None:
+                await following
+        except self._refusals as error:
+            raise RecordRefusedError(self._run_id, error_text(error)) from error
 
     async def _work(self, call: StepCall, effect: Effect) -> Answer:
         """What a step gave, unless something cut it short or kept it from beginning."""
@@ -163,7 +168,7 @@ class LocalPerformer:
             with scope.renew() if effect.is_interruptible else _UNINTERRUPTED:
                 flight = mailbox.enter(scope, effect, call) if effect.is_interruptible else None
                 try:
-                    result = await self._ran(call, effect, before)
+                    result = await effect.run(call)
                 except BaseException as error:
                     if (answer := await self._failed(call, effect, error, before)) is None:
                         raise
@@ -183,18 +188,6 @@ class LocalPerformer:
             effect.cut(call)
         return Cut(reason)
 
-    async def _ran(self, call: StepCall, effect: Effect, before: int) -> Any:
-        """What the effect gave, or has to say of a cancellation of its own making."""
-        try:
-            return await effect.run(call)
-        except asyncio.CancelledError as cancelled:
-            if effect.stray is None or self._failure_of(call, effect, cancelled) is None:
-                raise
-            await self._clear(effect, call, before)
-            if self._is_interrupted(effect, call):
-                raise  # its host stops, and heard of it in the same turn of the event loop, which ends
-            return effect.stray(call)
-
     async def _failed(self, call: StepCall, effect: Effect, error: BaseException, before: int) -> Answer | None:
         """What came of a step that raised; None where the run is to stop.
 
@@ -212,8 +205,11 @@ class LocalPerformer:
                 raise RecordRefusedError(self._run_id, error_text(failure)) from failure
             if task.cancelling() > before:
                 await self._clear(effect, call, before)
-            if isinstance(failure, StrayCancellationError) and self._is_interrupted(effect, call):
-                return None
+            if isinstance(failure, StrayCancellationError):
+                if self._is_interrupted(effect, call):
+                    return None
+                if effect.stray is not None:
+                    return Done(effect.stray(call))
             if failure is not error:
                 failure.__cause__ = error
             return Failed(failure)

@@ -104,63 +104,54 @@ Run: TypeAlias = Callable[[StepCall], Awaitable[Any]]
 Recalled: TypeAlias = Callable[[StepCall, Any], None]
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """What every kind of effect has: `run` does the work, `result` is the type that a recorded result is read back as.
+class Rules:
+    """How a host treats a kind of effect. These are the rules of a kind that has none of its own.
 
-    The properties say how a host treats the kind; a kind overrides what differs for it.
+    Plain values, not properties: a host asks for several of them at every step.
     """
 
-    run: Run
-    result: Any = Any
+    __slots__ = ()
 
-    @property
-    def is_intended(self) -> bool:
-        """Whether an intent is recorded before the work begins."""
-        return False
+    is_intended = False
+    """Whether an intent is recorded before the work begins."""
 
-    @property
-    def only_thinks(self) -> bool:
-        """Whether the step does nothing but find an answer: it may begin before what led to it is recorded."""
-        return False
+    only_thinks = False
+    """Whether the step does nothing but find an answer: it may begin before what led to it is recorded."""
 
-    @property
-    def is_interruptible(self) -> bool:
-        """Whether a hard cancel and the run's deadline cut the step short."""
-        return False
+    is_interruptible = False
+    """Whether a hard cancel and the run's deadline cut the step short."""
 
-    @property
-    def yields_to_pause(self) -> bool:
-        """Whether a pause cuts the step short, too."""
-        return False
+    yields_to_pause = False
+    """Whether a pause cuts the step short, too."""
 
-    @property
-    def acts(self) -> bool:
-        """Whether the step does not begin once the run is cancelled, softly or not."""
-        return False
+    acts = False
+    """Whether the step does not begin once the run is cancelled, softly or not."""
 
-    @property
-    def recalled(self) -> Recalled | None:
-        """Called with a recorded result, for what must be at hand in the process that goes on with the run."""
-        return None
+    recalled: Recalled | None = None
+    """Called with a recorded result, for what must be at hand in the process that goes on with the run."""
 
-    @property
-    def cut(self) -> Callable[[StepCall], None] | None:
-        """Called when the step is cut short, be it before it began here, or in a process that is gone."""
-        return None
+    cut: Callable[[StepCall], None] | None = None
+    """Called when the step is cut short, be it before it began here, or in a process that is gone."""
 
-    @property
-    def stray(self) -> Callable[[StepCall], Any] | None:
-        """The result of a step that cancelled its own task, as only its run may; without it the step fails."""
-        return None
+    stray: Callable[[StepCall], Any] | None = None
+    """The result of a step that cancelled its own task, as only its run may; without it the step fails."""
 
-    @property
-    def waits_for(self) -> Callable[[StepCall], Waiting | None] | None:
-        """What a step that only waits waits for."""
-        return None
+    waits_for: Callable[[StepCall], Waiting | None] | None = None
+    """What a step that only waits waits for."""
 
     def yields(self, call: StepCall) -> bool:
         """Whether a soft cancel cuts this call short, too."""
         return False
+
+
+class Kind(Rules, msgspec.Struct, frozen=True, kw_only=True):
+    """What every kind of effect has: `run` does the work, `result` is the type that a recorded result is read back as.
+
+    A kind says which of its rules differ, and which of them each of its effects may set.
+    """
+
+    run: Run
+    result: Any = Any
 
 
 class Note(Kind, frozen=True, kw_only=True):
@@ -179,13 +170,8 @@ class Think(Kind, frozen=True, kw_only=True):
     recalled: Recalled | None = None
     yields_to_cancel: bool = False
 
-    @property
-    def only_thinks(self) -> bool:
-        return True
-
-    @property
-    def is_interruptible(self) -> bool:
-        return True
+    only_thinks = True
+    is_interruptible = True
 
     def yields(self, call: StepCall) -> bool:
         return self.yields_to_cancel
@@ -200,9 +186,7 @@ class Change(Kind, frozen=True, kw_only=True):
     recalled: Recalled | None = None
     acts: bool = False
 
-    @property
-    def is_intended(self) -> bool:
-        return True
+    is_intended = True
 
 
 class Act(Kind, frozen=True, kw_only=True):
@@ -222,19 +206,14 @@ class Act(Kind, frozen=True, kw_only=True):
     unknown: Callable[[StepCall], Any] | None = None
     clear_up: Run | None = None
     stray: Callable[[StepCall], Any] | None = None
-    after: Callable[[StepCall, Any], Awaitable[None]] | None = None
+    after: Callable[[StepCall, Any], Awaitable[None] | None] | None = None
     may_repeat: Callable[[StepCall], bool] | None = None
     cut: Callable[[StepCall], None] | None = None
     yields_to_cancel: Callable[[StepCall], bool] | None = None
     waits_for: Callable[[StepCall], Waiting | None] | None = None
 
-    @property
-    def is_interruptible(self) -> bool:
-        return True
-
-    @property
-    def acts(self) -> bool:
-        return True
+    is_interruptible = True
+    acts = True
 
     def yields(self, call: StepCall) -> bool:
         return self.yields_to_cancel is not None and self.yields_to_cancel(call)
@@ -252,9 +231,7 @@ class Wait(Kind, frozen=True, kw_only=True):
     is_intended: bool = False
     yields_to_pause: bool = False
 
-    @property
-    def is_interruptible(self) -> bool:
-        return True
+    is_interruptible = True
 
     def yields(self, call: StepCall) -> bool:
         return True

@@ -253,10 +253,11 @@ class AgentEffects:
                 grants.enter_context(gate.granted(ApprovalRequest(tool=call.tool, args=call.args, identity=who)))
         return grants
 
-    async def _dispatched(self, call: StepCall, result: Dispatched) -> None:
+    def _dispatched(self, call: StepCall, result: Dispatched) -> Awaitable[None] | None:
         hook = self._live[call.run_id].on_dispatched
-        if hook is not None and result.is_done:
-            await self._services.leavable(hook(), "on_tool_dispatched", self._who(call))
+        if hook is None or not result.is_done:
+            return None
+        return self._services.leavable(hook(), "on_tool_dispatched", self._who(call))
 
     async def _check(self, call: StepCall) -> str:
         try:
@@ -351,7 +352,7 @@ class AgentEffects:
     def _is_between_attempts(self, call: StepCall) -> bool:
         return (live := self._live.get(call.run_id)) is not None and call.position in live.between_attempts
 
-    async def _called(self, call: StepCall, outcome: ToolOutcome) -> None:
+    def _called(self, call: StepCall, outcome: ToolOutcome) -> None:
         if outcome.status is OutcomeStatus.DONE:
             self._live[call.run_id].mailbox.tool_calls += 1
 
