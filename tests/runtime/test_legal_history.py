@@ -51,7 +51,7 @@ from harborage.runtime.durable.engine import RunFailedError, RunNotFoundError
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.effects.planning import is_overflow
 from harborage.runtime.host import Runtime
-from harborage.runtime.loop.apply import apply_arrivals, apply_controls, apply_plan, remember, settle
+from harborage.runtime.loop.apply import Observed, apply_arrivals, apply_controls, apply_plan, remember, settle
 from harborage.runtime.loop.arrivals import Arrivals, Woken
 from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.loop.state import OpenPause, Planned, RunState, Steered
@@ -212,7 +212,7 @@ class Story:
             self.run = apply_plan(self.run, planned)
             if isinstance(planned.decision, Finish):
                 return
-            self.run = remember(self.run, planned, observed(planned.decision, self.dice))
+            self.run = remember(self.run, planned, Observed(*observed(planned.decision, self.dice)))
 
     async def plan(self) -> Planned:
         noted: dict[str, Any] = {}

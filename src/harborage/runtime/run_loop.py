@@ -30,11 +30,11 @@ from harborage.runtime.effects.ledger import RunLedger
 from harborage.runtime.effects.run_resources import LiveRun
 from harborage.runtime.effects.services import AgentServices
 from harborage.runtime.effects.table import AgentEffects
-from harborage.runtime.loop.dispatch import Acting, carry_out, dispatch_by_executor
+from harborage.runtime.loop.dispatch import Acting, dispatch, dispatch_by_executor
 from harborage.runtime.loop.errors import InboxNotFoundError, NoPlannerError, RunLoopMisconfiguredError
 from harborage.runtime.loop.limits import Caps, Spent
 from harborage.runtime.loop.loop import Dispatch, run_loop
-from harborage.runtime.loop.outcome import OutcomeStatus
+from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome
 from harborage.runtime.loop.run_spec import DEFAULT_MAX_STEPS, RunSpec
 from harborage.runtime.loop.state import ControlErrors, RunState
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from harborage.events import EventBus
     from harborage.runtime.durable.inbox import Inbox, InboxRegistry
     from harborage.runtime.durable.pauses.coordinator import Coordinator
-    from harborage.runtime.loop.apply import Observed
     from harborage.runtime.loop.controls import AppliedControl
     from harborage.runtime.loop.seam import Durable
     from harborage.tasks import TaskRegistry
@@ -215,14 +214,14 @@ class RunLoop:
             pending=tuple(base.pending_tool_calls),
             gated_tools=self._services.gates.current(),
         )
-        dispatch: Dispatch = dispatch_by_executor
+        carry_out: Dispatch = dispatch_by_executor
         if catalog_executor(spec.tool_executor) is not None:
-            dispatch = partial(_over_catalog, services=self._services, hook=spec.on_tool_dispatched)
+            carry_out = partial(_over_catalog, services=self._services, hook=spec.on_tool_dispatched)
         recorder = Recorder(base.quadruple.run_id, effects.table(), None, mailbox, clock=clock, crew=crew)
         effects.admit(live)
         effects.connect(live)
         try:
-            finish = await run_loop(state, recorder, dispatch)
+            finish = await run_loop(state, recorder, carry_out)
             await mailbox.wait_for_answers()
             if live.hard_cancel is not None and live.hard_cancel.is_fired:
                 await live.hard_cancel.wait()
@@ -297,9 +296,9 @@ def _check_coordinator(gate: ApprovalGate, coordinator: Coordinator | None, wher
 
 async def _over_catalog(
     decision: Acting, run: RunState, io: Durable, *, services: AgentServices, hook: Callable[[], Awaitable[None]] | None
-) -> Observed:
+) -> ToolOutcome:
     """Execute a decision as the assembled runtime does, and call `hook` after it."""
-    outcome = await carry_out(decision, run, io)
+    outcome = await dispatch(decision, run, io)
     if hook is not None and outcome.status is OutcomeStatus.DONE:
         await services.leavable(hook(), "on_tool_dispatched", run.who)
-    return outcome.observed
+    return outcome

@@ -24,7 +24,15 @@ from harborage.planner import (
     Trajectory,
     TrajectorySummary,
 )
-from harborage.runtime.loop.apply import apply_arrivals, apply_controls, apply_plan, apply_wake, park, remember
+from harborage.runtime.loop.apply import (
+    Observed,
+    apply_arrivals,
+    apply_controls,
+    apply_plan,
+    apply_wake,
+    park,
+    remember,
+)
 from harborage.runtime.loop.arrivals import Arrivals, Woken
 from harborage.runtime.loop.state import Cancelling, OpenPause, Planned, RunState, Steered
 from harborage.runtime.pauses import PauseDecision
@@ -273,7 +281,7 @@ def test_a_summary_stands_for_the_steps_so_far() -> None:
 def test_a_step_remembers_all_of_it(started_at: datetime | None) -> None:
     """Decision, both observations, notes, time and duration."""
     planned = Planned(decision=CALL, reasoning="why", preamble="so", started_at=started_at, latency_ms=7)
-    run = remember(state(), planned, ({"raw": 1}, {"short": 1}))
+    run = remember(state(), planned, Observed({"raw": 1}, {"short": 1}))
     assert run.trajectory.steps == [
         Step(
             action=CALL,

@@ -85,7 +85,7 @@ def cut(name: str) -> StepInterruptedError:
 
 async def dispatch(decision: Any, run: RunState, io: Any) -> tuple[Any, Any]:
     """What is observed of a decision, whole and for the planner, where no kind of failure is known."""
-    observation, for_planner, failure, error = await carry_out(decision, run, io)
+    observation, for_planner, failure, error = (await carry_out(decision, run, io)).observed
     assert failure is None
     assert error == (observation["error"] if isinstance(observation, dict) and observation.keys() == {"error"} else "")
     return observation, for_planner
@@ -98,7 +98,7 @@ async def test_the_kind_of_a_failure_is_observed() -> None:
         (state(), Seam({"tool.a": refused})),
         (state(gated_tools=frozenset("a")), Seam({"approve.a": Approval(refusal="no n", code="invalid_args")})),
     ):
-        observed = await carry_out(A, run, seam)
+        observed = (await carry_out(A, run, seam)).observed
         assert observed.observation == observed.for_planner == {"error": "no n"}
         assert (observed.failure.code, observed.failure.message) == ("invalid_args", "no n")
 

@@ -23,6 +23,7 @@ from harborage.planner import (
 )
 from harborage.runtime.loop.arrivals import NOTHING, Arrivals, Hold, Interrupt, StepInterruptedError, Woken
 from harborage.runtime.loop.loop import run_loop
+from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome
 from harborage.runtime.loop.state import OpenPause, Planned, RunState, Steered, SteerRequest
 from harborage.runtime.pauses import PauseDecision
 from harborage.runtime.steering import ControlEvent, ControlType, MaxStepsExceededError, Scope
@@ -88,10 +89,10 @@ class Script:
             case _:
                 return None
 
-    async def dispatch(self, decision: Any, run: RunState, io: Any) -> tuple[Any, Any]:
+    async def dispatch(self, decision: Any, run: RunState, io: Any) -> ToolOutcome:
         assert io is self
         self.asked.append(decision)
-        return {"of": type(decision).__name__}, "short"
+        return ToolOutcome(OutcomeStatus.DONE, {"of": type(decision).__name__}, "short")
 
 
 async def carry(script: Script, **fields: Any) -> tuple[Finish, RunState]:

@@ -223,7 +223,7 @@ def apply_plan(run: RunState, planned: Planned) -> RunState:
 
 def remember(run: RunState, planned: Planned, observed: Observed) -> RunState:
     """Append the step: the decision, the observation, and the notes of the planner."""
-    observation, for_planner, failure, error = observed if type(observed) is Observed else Observed(*observed)
+    observation, for_planner, failure, error = observed
     run.trajectory.steps.append(
         Step(
             action=planned.decision,

@@ -7,13 +7,14 @@ asks the approval gates first: a run over a catalog, and one whose decisions an 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
 from harborage.planner import AwaitTask, CallParallel, CallTool, FailureRecord, JoinKind, JoinSpec, SpawnTask
+from harborage.runtime.loop.apply import Observed
 from harborage.runtime.loop.arrivals import Interrupt, StepInterruptedError, WaitPutOffError
 from harborage.runtime.loop.joins import Done, Failed
 from harborage.runtime.loop.outcome import (
@@ -27,7 +28,6 @@ from harborage.runtime.loop.outcome import (
 )
 
 if TYPE_CHECKING:
-    from harborage.runtime.loop.apply import Observed
     from harborage.runtime.loop.seam import Durable
     from harborage.runtime.loop.state import RunState
 
@@ -44,7 +44,7 @@ class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Dispatched(msgspec.Struct, frozen=True, array_like=True):
-    """What came of a decision that a run's own executor carried out; unpacks to what is observed of it."""
+    """What came of a decision that a run's own executor carried out."""
 
     observation: Any
     for_planner: Any
@@ -52,8 +52,10 @@ class Dispatched(msgspec.Struct, frozen=True, array_like=True):
     failure: FailureRecord | None = None
     error: str = ""
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter((self.observation, self.for_planner, self.failure, self.error))
+    @property
+    def observed(self) -> Observed:
+        """What is remembered of it."""
+        return Observed(self.observation, self.for_planner, self.failure, self.error)
 
 
 def not_done(outcome: ToolOutcome) -> Dispatched:
@@ -62,13 +64,8 @@ def not_done(outcome: ToolOutcome) -> Dispatched:
     return Dispatched(observation, seen, False, failure, error)
 
 
-async def dispatch(decision: Acting, run: RunState, io: Durable) -> Observed:
-    """Carry `decision` out; returns the observation as it was and as the planner sees it."""
-    return (await carry_out(decision, run, io)).observed
-
-
-def carry_out(decision: Acting, run: RunState, io: Durable) -> Awaitable[ToolOutcome]:
-    """The outcome of `decision`, whichever of the four kinds it is."""
+def dispatch(decision: Acting, run: RunState, io: Durable) -> Awaitable[ToolOutcome]:
+    """Carry `decision` out, whichever of the four kinds it is."""
     match decision:
         case CallTool():
             return call_tool(decision, run, io)
@@ -82,7 +79,7 @@ def carry_out(decision: Acting, run: RunState, io: Durable) -> Awaitable[ToolOut
             assert_never(unreachable)
 
 
-async def dispatch_by_executor(decision: Any, run: RunState, io: Durable) -> Observed:
+async def dispatch_by_executor(decision: Any, run: RunState, io: Durable) -> Dispatched | ToolOutcome:
     """Carry `decision` out as one step through the run's own tool executor, once its gated calls are approved.
 
     The executor sees a call only with the arguments it was approved with. A parallel call is made when every gated
@@ -90,12 +87,12 @@ async def dispatch_by_executor(decision: Any, run: RunState, io: Durable) -> Obs
     """
     allowed = await _allowed(decision, run, io)
     if isinstance(allowed, ToolOutcome):
-        return allowed.observed
+        return allowed
     try:
-        observed: Observed = await io.step("dispatch", allowed)
+        dispatched: Dispatched = await io.step("dispatch", allowed)
     except StepInterruptedError as cut:
-        return failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED).observed
-    return observed
+        return failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
+    return dispatched
 
 
 async def call_tool(call: CallTool, run: RunState, io: Durable) -> ToolOutcome:

@@ -9,7 +9,7 @@ step. The loop is pure above `io`: no I/O, no clock, no randomness, so a host ma
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, assert_never
 
 from harborage.planner import AwaitTask, Decision, Finish, RequestPause
 from harborage.runtime.loop.apply import (
@@ -32,7 +32,15 @@ from harborage.runtime.loop.state import Cancelling, Planned, PutOff, RunState, 
 if TYPE_CHECKING:
     from harborage.runtime.loop.seam import Durable
 
-Dispatch: TypeAlias = "Callable[[Any, RunState, Durable], Awaitable[Observed]]"
+
+class Outcome(Protocol):
+    """What came of a decision."""
+
+    @property
+    def observed(self) -> Observed: ...
+
+
+Dispatch: TypeAlias = "Callable[[Any, RunState, Durable], Awaitable[Outcome]]"
 """Executes a decision: `dispatch(decision, run, io)`; never called for `Finish` and `RequestPause`."""
 
 
@@ -84,11 +92,11 @@ async def act(run: RunState, planned: Planned, decision: Decision, io: Durable, 
     """Execute a decision and append the step; a wait that a pause puts off is begun again after it."""
     run.put_off = None
     try:
-        observed = await dispatch(decision, run, io)
+        outcome = await dispatch(decision, run, io)
     except WaitPutOffError as wait:
         run.put_off = PutOff(planned, AwaitTask(wait.target))
         return run
-    return remember(run, planned, observed)
+    return remember(run, planned, outcome.observed)
 
 
 async def steer(run: RunState, arrivals: Arrivals, io: Durable) -> RunState:
