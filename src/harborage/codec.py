@@ -82,7 +82,8 @@ def encode(value: Any, root: str = "value") -> bytes:
     except Exception as error:
         _validate(value, root, any_key=True)
         raise UnserializableError(root, str(error)) from error
-    if b"null" in out:
+    # `in` takes its left side for a number first, and raises and drops an error for one that is none.
+    if out.rfind(b"null") >= 0:
         _refuse_nan(value, root, any_key=True)
     return out
 
@@ -149,7 +150,8 @@ def _sorted(value: Any, root: str) -> bytes:
     except Exception as error:
         _validate(value, root, any_key=False)
         raise UnserializableError(root, str(error)) from error
-    if b"null" in out:
+    # `in` takes its left side for a number first, and raises and drops an error for one that is none.
+    if out.rfind(b"null") >= 0:
         _refuse_nan(value, root, any_key=False)
     return out
 
