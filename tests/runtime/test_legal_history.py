@@ -51,7 +51,7 @@ from harborage.runtime.durable.engine import RunFailedError, RunNotFoundError
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.effects.planning import is_overflow
 from harborage.runtime.host import Runtime
-from harborage.runtime.loop.apply import Observed, apply_arrivals, apply_controls, apply_plan, remember, settle
+from harborage.runtime.loop.apply import Observed, apply_arrivals, apply_controls, apply_plan, apply_wake, remember
 from harborage.runtime.loop.arrivals import Arrivals, Woken
 from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.loop.state import OpenPause, Planned, RunState, Steered
@@ -247,7 +247,7 @@ class Story:
                     self.control(ControlType.REDIRECT, {"goal": self.dice.choice(("h", "i"))})
                 case 5:
                     self.run.pause = OpenPause("p", "await_input")
-                    settle(
+                    apply_wake(
                         self.run, Woken(self.dice.choice((PauseDecision.RESUME, PauseDecision.APPROVE)), {"a": 1}, AT)
                     )
                 case 6:
