@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from harborage import codec
-from harborage.app.doctor import check_storage, list_pending, settle_orphans
+from harborage.app.doctor import check_storage, end_orphans, list_pending
 from harborage.events import BusDroppedPayload, DurableEventBus, Event, EventType
 from harborage.events.rows import encode_event
 from harborage.identity import Identity, Quadruple
@@ -32,7 +32,7 @@ from harborage.planner import (
 )
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable.journal import Patched, Started, encode_entry, raw
-from harborage.runtime.durable.pending import GRACE, Party, Wait, WaitKind
+from harborage.runtime.durable.pending import GRACE, Party, PendingItem, PendingKind
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
 from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
@@ -261,7 +261,7 @@ async def test_a_record_that_cannot_be_read_is_named_and_hides_no_run(tmp_path: 
         assert named in flawed.detail, (damage, flawed.detail)
         async with await open_storage(str(path)) as storage:
             waits = await list_pending(storage)
-        assert run.id in {wait.id for wait in waits if wait.kind is WaitKind.RUN}, damage
+        assert run.id in {wait.id for wait in waits if wait.kind is PendingKind.RUN}, damage
 
 
 async def test_a_missing_log_is_found(database: Path) -> None:
@@ -309,7 +309,7 @@ async def storage(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClo
         yield opened
 
 
-async def until(storage: Storage, clock: FakeClock, enough: Callable[[list[Wait]], object]) -> list[Wait]:
+async def until(storage: Storage, clock: FakeClock, enough: Callable[[list[PendingItem]], object]) -> list[PendingItem]:
     """What waits, once that is enough."""
     async with asyncio.timeout(30):
         while not enough(found := await list_pending(storage, clock=clock)):
@@ -317,7 +317,7 @@ async def until(storage: Storage, clock: FakeClock, enough: Callable[[list[Wait]
     return found
 
 
-def by_kind(waits: list[Wait], kind: WaitKind) -> list[Wait]:
+def by_kind(waits: list[PendingItem], kind: PendingKind) -> list[PendingItem]:
     """Those of one kind."""
     return [wait for wait in waits if wait.kind is kind]
 
@@ -345,7 +345,7 @@ def registry(storage: Storage, clock: FakeClock) -> tuple[InProcessTaskRegistry,
 async def test_nothing_waits_in_an_empty_storage(storage: Storage, clock: FakeClock) -> None:
     """The list is empty, and there is nothing to settle."""
     assert await list_pending(storage, clock=clock) == []
-    assert await settle_orphans(storage, clock=clock) == []
+    assert await end_orphans(storage, clock=clock) == []
 
 
 async def test_everything_that_waits_names_who_ends_it_and_when(storage: Storage, clock: FakeClock) -> None:
@@ -378,24 +378,24 @@ async def test_everything_that_waits_names_who_ends_it_and_when(storage: Storage
             storage,
             clock,
             lambda waits: (
-                {wait.on for wait in by_kind(waits, WaitKind.RUN)} == {Party.PERSON, Party.RUN}
-                and len(by_kind(waits, WaitKind.RUN)) == 3
+                {wait.on for wait in by_kind(waits, PendingKind.RUN)} == {Party.PERSON, Party.RUN}
+                and len(by_kind(waits, PendingKind.RUN)) == 3
             ),
         )
     waits = await list_pending(storage, clock=clock)
-    (session,) = by_kind(waits, WaitKind.SESSION)
+    (session,) = by_kind(waits, PendingKind.SESSION)
     assert (session.on, session.id) == (Party.CLOCK, ME.session_id)
     assert not [wait for wait in waits if wait.is_orphan or not (wait.name or wait is session)]
-    timed = {WaitKind.RUN, WaitKind.PAUSE, WaitKind.APPROVAL, WaitKind.SESSION}
+    timed = {PendingKind.RUN, PendingKind.PAUSE, PendingKind.APPROVAL, PendingKind.SESSION}
     assert not [wait for wait in waits if wait.kind in timed and wait.until is None]
-    (approval,) = by_kind(waits, WaitKind.APPROVAL)
-    (pause,) = by_kind(waits, WaitKind.PAUSE)
+    (approval,) = by_kind(waits, PendingKind.APPROVAL)
+    (pause,) = by_kind(waits, PendingKind.PAUSE)
     assert (approval.who.run_id, approval.detail) == (payer.id, "approval_required: pay")
-    runs = {wait.id: wait for wait in by_kind(waits, WaitKind.RUN)}
+    runs = {wait.id: wait for wait in by_kind(waits, PendingKind.RUN)}
     assert (runs[payer.id].on, runs[payer.id].name) == (Party.PERSON, approval.id)
     assert (runs[boss.id].on, runs[boss.id].name) == (Party.RUN, pause.who.run_id)
-    assert by_kind(waits, WaitKind.TASK) == []
-    assert await settle_orphans(storage, clock=clock) == []
+    assert by_kind(waits, PendingKind.TASK) == []
+    assert await end_orphans(storage, clock=clock) == []
 
 
 class Counted:
@@ -435,10 +435,10 @@ async def test_a_pause_whose_run_has_ended_is_rejected(storage: Storage, clock: 
     await kept(storage, "r", Change(status=Status.FAILED))
     pauses = Coordinator(store=storage.store, clock=clock)
     pause = await pauses.request(PauseRequest(identity=ME.with_run("r"), reason=PauseReason.AWAIT_INPUT))
-    (settled,) = await settle_orphans(storage, clock=clock)
-    assert (settled.wait.id, settled.done) == (pause.token, "rejected")
+    (ended,) = await end_orphans(storage, clock=clock)
+    assert (ended.item.id, ended.done) == (pause.token, "rejected")
     assert (await Coordinator(store=storage.store).status(pause.token, who=ME)).decision is PauseDecision.REJECT
-    assert await settle_orphans(storage, clock=clock) == []
+    assert await end_orphans(storage, clock=clock) == []
 
 
 async def test_a_pause_takes_its_default_at_its_deadline_and_wakes_its_run(storage: Storage, clock: FakeClock) -> None:
@@ -451,23 +451,23 @@ async def test_a_pause_takes_its_default_at_its_deadline_and_wakes_its_run(stora
         default=PauseDecision.APPROVE,
     )
     pause = await Coordinator(store=storage.store, clock=clock).request(request)
-    assert await settle_orphans(storage, clock=clock) == []
+    assert await end_orphans(storage, clock=clock) == []
     clock.advance(60)
-    (overdue,) = [wait for wait in await list_pending(storage, clock=clock) if wait.kind is WaitKind.PAUSE]
+    (overdue,) = [wait for wait in await list_pending(storage, clock=clock) if wait.kind is PendingKind.PAUSE]
     assert overdue.is_overdue
-    (settled,) = await settle_orphans(storage, clock=clock)
-    assert settled.wait.id == pause.token
-    assert "approve" in settled.done
+    (ended,) = await end_orphans(storage, clock=clock)
+    assert ended.item.id == pause.token
+    assert "approve" in ended.done
     assert [claimed.row.run_id for claimed in await storage.store.claim("w")] == ["r"]
 
 
 async def test_a_run_that_nothing_wakes_is_looked_at_again(storage: Storage, clock: FakeClock) -> None:
     """It is found, woken once, and ready for the next worker."""
     await kept(storage, "r", PARKED)
-    (settled,) = await settle_orphans(storage, clock=clock)
-    assert (settled.wait.id, settled.wait.on) == ("r", Party.NOBODY)
+    (ended,) = await end_orphans(storage, clock=clock)
+    assert (ended.item.id, ended.item.on) == ("r", Party.NONE)
     assert [claimed.row.run_id for claimed in await storage.store.claim("w")] == ["r"]
-    assert await settle_orphans(storage, clock=clock) == []
+    assert await end_orphans(storage, clock=clock) == []
 
 
 async def test_a_task_without_a_run_goes_with_the_run_that_spawned_it(storage: Storage, clock: FakeClock) -> None:
@@ -479,7 +479,7 @@ async def test_a_task_without_a_run_goes_with_the_run_that_spawned_it(storage: S
     child = (await tasks.spawn(replace(spawn, parent_task_id="boss"))).id
     waits = {wait.id: wait for wait in await list_pending(storage, clock=clock)}
     assert (waits[alone].on, waits[alone].is_orphan, waits[child].is_orphan) == (Party.PERSON, False, True)
-    done = {one.wait.id: one.done for one in await settle_orphans(storage, clock=clock)}
+    done = {one.item.id: one.done for one in await end_orphans(storage, clock=clock)}
     assert done == {child: "cancelled"}
     statuses = [(await tasks.get(one, who=ME)).status for one in (alone, child)]
     assert statuses == [TaskStatus.PENDING, TaskStatus.CANCELLED]
@@ -496,8 +496,8 @@ async def test_a_group_that_no_run_can_seal_is_cancelled(storage: Storage, clock
     member = (await tasks.spawn(spawn)).id
     watch = await tasks.watch_group(ME, group.id)
     clock.advance(GRACE.total_seconds())
-    (settled,) = await settle_orphans(storage, clock=clock)
-    assert (settled.wait.kind, settled.wait.id, settled.done) == (WaitKind.GROUP, group.id, "cancelled")
+    (ended,) = await end_orphans(storage, clock=clock)
+    assert (ended.item.kind, ended.item.id, ended.done) == (PendingKind.GROUP, group.id, "cancelled")
     async with asyncio.timeout(10):
         completion = await watch.completion()
     assert completion is not None

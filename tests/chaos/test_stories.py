@@ -104,7 +104,7 @@ async def test_a_group_that_was_not_ended_is_ended_late_and_a_run_left_over_is_f
         late, broken = await settled(cluster)
     assert late == 0
     (said,) = broken
-    assert said.startswith("still waits: Wait(")
+    assert said.startswith("still waits: PendingItem(")
     assert "id='run'" in said
 
 

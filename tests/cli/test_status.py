@@ -14,14 +14,14 @@ from harborage.cli.status import (
     is_blocked,
     needs_person,
     pending_json,
+    render_ended,
     render_findings,
     render_pending,
-    render_settled,
     status_of,
 )
 from harborage.identity import Identity, Quadruple
-from harborage.runtime.durable.orphans import Settled
-from harborage.runtime.durable.pending import Party, Wait, WaitKind
+from harborage.runtime.durable.orphans import EndedItem
+from harborage.runtime.durable.pending import Party, PendingItem, PendingKind
 from harborage.store import RunRow, Status
 from harborage.store.times import micros
 from tests.kit.tables import each_row
@@ -99,21 +99,23 @@ def test_blocked_is_what_was_tried_and_failed() -> None:
 WHO = Quadruple("acme", "ada", "s1", "r1")
 
 
-def wait(kind: WaitKind, on: Party, **more: object) -> Wait:
+def wait(kind: PendingKind, on: Party, **more: object) -> PendingItem:
     """Something that waits since a minute."""
-    return Wait(kind=kind, id="x1", who=WHO, on=on, since=NOW - timedelta(minutes=1), **more)  # type: ignore[arg-type]
+    return PendingItem(kind=kind, id="x1", who=WHO, on=on, since=NOW - timedelta(minutes=1), **more)  # type: ignore[arg-type]
 
 
-EXECUTED = wait(WaitKind.RUN, Party.WORKER, name="w1", is_running=True)
-LEFT = wait(WaitKind.RUN, Party.WORKER, name="agent.py#1", then="the next worker of its agent resumes it")
-ASKED = wait(WaitKind.APPROVAL, Party.PERSON, until=NOW + timedelta(days=2), then="reject", detail="approval: publish")
-PAUSED = wait(WaitKind.PAUSE, Party.PERSON)
-UNFIT = wait(WaitKind.RUN, Party.CODE, name="agent.py#1", detail="recorded step 'plan'")
-TASK = wait(WaitKind.TASK, Party.RUN, name="r2")
-OVERDUE = wait(WaitKind.PAUSE, Party.PERSON, until=NOW - timedelta(hours=1), then="timeout", is_overdue=True)
-ORPHAN = wait(WaitKind.PAUSE, Party.NOBODY, orphan="its run has ended")
-SESSION = wait(WaitKind.SESSION, Party.CLOCK, until=NOW + timedelta(days=1))
-TIMER = wait(WaitKind.RUN, Party.CLOCK, until=NOW + timedelta(seconds=5), then="looked at again")
+EXECUTED = wait(PendingKind.RUN, Party.WORKER, name="w1", is_running=True)
+LEFT = wait(PendingKind.RUN, Party.WORKER, name="agent.py#1", then="the next worker of its agent resumes it")
+ASKED = wait(
+    PendingKind.APPROVAL, Party.PERSON, until=NOW + timedelta(days=2), then="reject", detail="approval: publish"
+)
+PAUSED = wait(PendingKind.PAUSE, Party.PERSON)
+UNFIT = wait(PendingKind.RUN, Party.CODE, name="agent.py#1", detail="recorded step 'plan'")
+TASK = wait(PendingKind.TASK, Party.RUN, name="r2")
+OVERDUE = wait(PendingKind.PAUSE, Party.PERSON, until=NOW - timedelta(hours=1), then="timeout", is_overdue=True)
+ORPHAN = wait(PendingKind.PAUSE, Party.NONE, orphan="its run has ended")
+SESSION = wait(PendingKind.SESSION, Party.CLOCK, until=NOW + timedelta(days=1))
+TIMER = wait(PendingKind.RUN, Party.CLOCK, until=NOW + timedelta(seconds=5), then="looked at again")
 
 
 @each_row(
@@ -132,11 +134,11 @@ TIMER = wait(WaitKind.RUN, Party.CLOCK, until=NOW + timedelta(seconds=5), then="
         ),
         (ORPHAN, True, "its run has ended"),
         (TIMER, False, "waits for a timer, 5.0 s left, then looked at again"),
-        (wait(WaitKind.RUN, Party.PERSON, name="t"), True, "waits for a person: harborage resume x1"),
-        (wait(WaitKind.GROUP, Party.NOBODY), True, "orphaned"),
+        (wait(PendingKind.RUN, Party.PERSON, name="t"), True, "waits for a person: harborage resume x1"),
+        (wait(PendingKind.GROUP, Party.NONE), True, "orphaned"),
     ],
 )
-def test_each_wait_says_on_whom_and_what_to_do(one: Wait, is_needed: bool, words: str) -> None:
+def test_each_wait_says_on_whom_and_what_to_do(one: PendingItem, is_needed: bool, words: str) -> None:
     """Until when, what happens then, and the command that ends it."""
     assert needs_person(one) is is_needed
     assert render_pending([one], NOW, settles=True)[-1].strip() == words
@@ -160,13 +162,15 @@ def test_findings_and_settled_items_are_listed() -> None:
     """A line each."""
     found = [Finding(what="database", detail="whole"), Finding(what="disk", detail="full\x1b", is_ok=False)]
     assert render_findings(found) == ["✓ database  whole", "✗ disk  full\\x1b"]
-    assert render_settled([Settled(wait=ORPHAN, done="rejected")]) == ["✓ ended pause x1: rejected"]
-    assert render_settled([]) == ["nothing was left to end"]
+    assert render_ended([EndedItem(item=ORPHAN, done="rejected")]) == ["✓ ended pause x1: rejected"]
+    assert render_ended([]) == ["nothing was left to end"]
 
 
 def test_machines_get_all_of_it() -> None:
-    """One object: findings, waits and what was settled."""
-    output = json.loads(pending_json([Finding(what="a", detail="b")], [ASKED], [Settled(wait=ORPHAN, done="rejected")]))
+    """One object: findings, pending items and what was ended."""
+    output = json.loads(
+        pending_json([Finding(what="a", detail="b")], [ASKED], [EndedItem(item=ORPHAN, done="rejected")])
+    )
     assert output["findings"] == [{"what": "a", "detail": "b", "is_ok": True}]
     assert output["settled"] == [{"kind": "pause", "id": "x1", "done": "rejected"}]
     (row,) = output["waits"]

@@ -21,7 +21,7 @@ from harborage.app.examination import Flaws, OnProgress, examine
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.errors import HarborageError
 from harborage.events import DurableEventBus
-from harborage.runtime.durable.orphans import Places, Settled, settle, survey
+from harborage.runtime.durable.orphans import EndedItem, PendingSources, collect_pending, end_orphaned_work
 from harborage.runtime.effects.task_runs import TaskRuns
 from harborage.runtime.pauses import Coordinator
 from harborage.sessions import SessionPolicy, SessionRegistry
@@ -32,7 +32,7 @@ from harborage.tasks import InProcessTaskRegistry, TaskCorruptError
 from harborage.tasks.rows import task_of
 
 if TYPE_CHECKING:
-    from harborage.runtime.durable.pending import Wait
+    from harborage.runtime.durable.pending import PendingItem
     from harborage.state.storage import Storage
 
 T = TypeVar("T")
@@ -187,7 +187,7 @@ async def list_pending(
     *,
     clock: Timers = SYSTEM_CLOCK,
     sessions: SessionPolicy = SessionPolicy(),  # noqa: B008 - a frozen value
-) -> list[Wait]:
+) -> list[PendingItem]:
     """List the pending work of all users: runs, pauses, approvals, tasks, groups and open sessions.
 
     Each item says for whom it waits and until when; those with `orphan` set will never end. `sessions` says when an
@@ -196,11 +196,11 @@ async def list_pending(
     Raises:
         StateError: the storage cannot be read.
     """
-    async with _open_places(storage, clock, sessions) as places:
-        return await survey(places)
+    async with _open_sources(storage, clock, sessions) as sources:
+        return await collect_pending(sources)
 
 
-async def settle_orphans(storage: Storage, *, clock: Timers = SYSTEM_CLOCK) -> list[Settled]:
+async def end_orphans(storage: Storage, *, clock: Timers = SYSTEM_CLOCK) -> list[EndedItem]:
     """End the orphans, and apply the default answer of overdue pauses; returns each with what was done.
 
     Safe while workers run: an item that a worker has taken meanwhile is left alone.
@@ -208,18 +208,18 @@ async def settle_orphans(storage: Storage, *, clock: Timers = SYSTEM_CLOCK) -> l
     Raises:
         StateError: the storage cannot be read or written.
     """
-    async with _open_places(storage, clock, SessionPolicy()) as places:
-        return await settle(places)
+    async with _open_sources(storage, clock, SessionPolicy()) as sources:
+        return await end_orphaned_work(sources)
 
 
 @asynccontextmanager
-async def _open_places(storage: Storage, clock: Timers, policy: SessionPolicy) -> AsyncIterator[Places]:
+async def _open_sources(storage: Storage, clock: Timers, policy: SessionPolicy) -> AsyncIterator[PendingSources]:
     """Open the parts that read a storage."""
     bus = DurableEventBus(storage.store, clock=clock)
     tasks = InProcessTaskRegistry(bus=bus, store=storage.store, clock=clock, runs=TaskRuns(clock))
     sessions = SessionRegistry(storage.store, bus, policy=policy, clock=clock)
     try:
-        yield Places(
+        yield PendingSources(
             store=storage.store,
             pauses=Coordinator(bus=bus, store=storage.store, clock=clock),
             tasks=tasks,

@@ -16,8 +16,8 @@ from harborage.cli.options import Debug, StorageUrl, absolute_url, database_file
 from harborage.cli.storage import open_kept_storage, release_expired_leases, require_database, run_command
 
 if TYPE_CHECKING:
-    from harborage.runtime.durable.orphans import Settled
-    from harborage.runtime.durable.pending import Wait
+    from harborage.runtime.durable.orphans import EndedItem
+    from harborage.runtime.durable.pending import PendingItem
 
 DATABASE = "database"
 _HEALTHY, _NEEDS_PERSON = 0, 1
@@ -78,20 +78,20 @@ async def _doctor(options: _Options) -> int:
         _clear_progress()
     if not options.is_json:
         _print(render_findings(findings))
-    waits: list[Wait] = []
-    settled: list[Settled] = []
+    waits: list[PendingItem] = []
+    ended: list[EndedItem] = []
     if all(one.is_ok for one in findings if one.what == DATABASE):
-        waits, settled = await _list_pending(options)
+        waits, ended = await _list_pending(options)
     if options.is_json:
-        sys.stdout.write(wire_json(pending_json(findings, waits, settled)) + "\n")
+        sys.stdout.write(wire_json(pending_json(findings, waits, ended)) + "\n")
     is_ok = all(one.is_ok for one in findings) and not any(map(needs_person, waits))
     return _HEALTHY if is_ok else _NEEDS_PERSON
 
 
-async def _list_pending(options: _Options) -> tuple[list[Wait], list[Settled]]:
+async def _list_pending(options: _Options) -> tuple[list[PendingItem], list[EndedItem]]:
     """Return the pending work and what was ended; both are printed first, because a person decides on the list."""
-    from harborage.app.doctor import list_pending, settle_orphans
-    from harborage.cli.status import render_pending, render_settled
+    from harborage.app.doctor import end_orphans, list_pending
+    from harborage.cli.status import render_ended, render_pending
     from harborage.clock import SYSTEM_CLOCK
 
     async with open_kept_storage(options.url, writes=options.settles) as storage:
@@ -99,13 +99,13 @@ async def _list_pending(options: _Options) -> tuple[list[Wait], list[Settled]]:
         waits = await list_pending(storage)
         if not options.is_json:
             _print(render_pending(waits, SYSTEM_CLOCK.now(), settles=options.settles))
-        can_settle = [one for one in waits if one.is_orphan or one.is_overdue]
-        if not options.settles or not can_settle or not _confirm(options, len(can_settle)):
+        can_end = [one for one in waits if one.is_orphan or one.is_overdue]
+        if not options.settles or not can_end or not _confirm(options, len(can_end)):
             return waits, []
-        settled = await settle_orphans(storage)
+        ended = await end_orphans(storage)
         if not options.is_json:
-            _print(render_settled(settled))
-        return await list_pending(storage), settled
+            _print(render_ended(ended))
+        return await list_pending(storage), ended
 
 
 def _show_progress(part: str, share: float) -> None:

@@ -13,14 +13,14 @@ from harborage.app.project import Origin
 from harborage.cli.text import duration, one_line, plural, printable
 from harborage.planner import FinishReason
 from harborage.runtime.durable.engine import PROVIDER_UNAVAILABLE, RunPhase
-from harborage.runtime.durable.pending import Party, Wait, WaitKind
+from harborage.runtime.durable.pending import Party, PendingItem, PendingKind
 from harborage.runtime.durable.reader import phase_of
 from harborage.store import Status
 from harborage.store.times import moment
 
 if TYPE_CHECKING:
     from harborage.app.doctor import Finding
-    from harborage.runtime.durable.orphans import Settled
+    from harborage.runtime.durable.orphans import EndedItem
     from harborage.store import RunRow
 
 
@@ -94,14 +94,14 @@ def describe_status(row: RunRow, now: datetime) -> str:
             return f"interrupted {ago} ago; resuming here"
 
 
-def needs_person(wait: Wait) -> bool:
+def needs_person(wait: PendingItem) -> bool:
     """Whether it waits until a person does something, be it only to resume a run that has no worker."""
-    return wait.is_orphan or wait.on in {Party.PERSON, Party.CODE, Party.NOBODY} or _lacks_worker(wait)
+    return wait.is_orphan or wait.on in {Party.PERSON, Party.CODE, Party.NONE} or _lacks_worker(wait)
 
 
-def _lacks_worker(wait: Wait) -> bool:
+def _lacks_worker(wait: PendingItem) -> bool:
     """Whether it is a run that could continue, but that no worker executes."""
-    return wait.kind is WaitKind.RUN and wait.on is Party.WORKER and not wait.is_running
+    return wait.kind is PendingKind.RUN and wait.on is Party.WORKER and not wait.is_running
 
 
 def render_findings(findings: Sequence[Finding]) -> list[str]:
@@ -109,15 +109,15 @@ def render_findings(findings: Sequence[Finding]) -> list[str]:
     return [f"{'✓' if one.is_ok else '✗'} {one.what}  {printable(one.detail)}" for one in findings]
 
 
-def render_pending(waits: Sequence[Wait], now: datetime, *, settles: bool) -> list[str]:
+def render_pending(waits: Sequence[PendingItem], now: datetime, *, settles: bool) -> list[str]:
     """Render pending work, two lines each; items that need a person come last, where they are seen.
 
     `settles` leaves out how to end orphans, because the command does so next.
     """
     if not waits:
         return ["✓ nothing needs you"]
-    sessions = sum(one.kind is WaitKind.SESSION and not needs_person(one) for one in waits)
-    calm = [one for one in waits if not needs_person(one) and one.kind is not WaitKind.SESSION]
+    sessions = sum(one.kind is PendingKind.SESSION and not needs_person(one) for one in waits)
+    calm = [one for one in waits if not needs_person(one) and one.kind is not PendingKind.SESSION]
     urgent = [one for one in waits if needs_person(one) and not one.is_orphan]
     orphans = [one for one in waits if one.is_orphan]
     each = "each " if sessions > 1 else ""
@@ -138,7 +138,7 @@ def _them(count: int) -> str:
     return "it" if count == 1 else "them"
 
 
-def _render_wait(wait: Wait, now: datetime) -> list[str]:
+def _render_wait(wait: PendingItem, now: datetime) -> list[str]:
     since = duration(max(0.0, (now - wait.since).total_seconds()))
     what = f": {one_line(wait.detail, 100)}" if wait.detail else ""
     return [
@@ -147,7 +147,7 @@ def _render_wait(wait: Wait, now: datetime) -> list[str]:
     ]
 
 
-def _waits_for(wait: Wait) -> str:
+def _waits_for(wait: PendingItem) -> str:
     """The actor that ends it: a worker, a person, a run, a timer."""
     if wait.orphan:
         return wait.orphan
@@ -164,18 +164,18 @@ def _waits_for(wait: Wait) -> str:
             return "waits for a timer"
         case Party.CODE:
             return f"waits for the code that it was started with{_agent(wait)}"
-        case Party.NOBODY:
+        case Party.NONE:
             return "orphaned"
         case _ as unreachable:
             assert_never(unreachable)
 
 
-def _agent(wait: Wait) -> str:
+def _agent(wait: PendingItem) -> str:
     target = Origin.of(wait.name).target
     return f" ({printable(target, keep='')})" if target else ""
 
 
-def _until(wait: Wait, now: datetime) -> str:
+def _until(wait: PendingItem, now: datetime) -> str:
     if wait.until is None:
         return ""
     left = (wait.until - now).total_seconds()
@@ -183,37 +183,37 @@ def _until(wait: Wait, now: datetime) -> str:
     return f", overdue for {duration(-left)}{then}" if left < 0 else f", {duration(left)} left{then}"
 
 
-def _next_command(wait: Wait) -> str:
+def _next_command(wait: PendingItem) -> str:
     """The command with which a person ends it."""
     match wait.kind, wait.on:
         case _ if wait.is_orphan:
             return ""
-        case WaitKind.RUN, Party.PERSON:
+        case PendingKind.RUN, Party.PERSON:
             return f": harborage resume {wait.id}"
-        case WaitKind.RUN, Party.CLOCK if wait.detail.startswith(PROVIDER_UNAVAILABLE):
+        case PendingKind.RUN, Party.CLOCK if wait.detail.startswith(PROVIDER_UNAVAILABLE):
             return f": harborage resume {wait.id} tries now"
-        case WaitKind.RUN, Party.CODE:
+        case PendingKind.RUN, Party.CODE:
             return f": harborage resume {wait.id} tries again"
-        case WaitKind.RUN, Party.WORKER if _lacks_worker(wait):
+        case PendingKind.RUN, Party.WORKER if _lacks_worker(wait):
             return f": harborage resume {wait.id}"
-        case WaitKind.APPROVAL, Party.PERSON:
+        case PendingKind.APPROVAL, Party.PERSON:
             return f": harborage approve {wait.id}, or reject"
-        case WaitKind.PAUSE, Party.PERSON:
+        case PendingKind.PAUSE, Party.PERSON:
             return f": harborage answer {wait.id} TEXT, or approve, or reject"
         case _:
             return ""
 
 
-def render_settled(settled: Sequence[Settled]) -> list[str]:
+def render_ended(ended: Sequence[EndedItem]) -> list[str]:
     """Render what was ended, a line each."""
-    return [f"✓ ended {one.wait.kind} {one.wait.id}: {one.done}" for one in settled] or ["nothing was left to end"]
+    return [f"✓ ended {one.item.kind} {one.item.id}: {one.done}" for one in ended] or ["nothing was left to end"]
 
 
-def pending_json(findings: Sequence[Finding], waits: Sequence[Wait], settled: Sequence[Settled]) -> bytes:
+def pending_json(findings: Sequence[Finding], waits: Sequence[PendingItem], ended: Sequence[EndedItem]) -> bytes:
     """Return findings, pending work and what was ended as one JSON object."""
     rows: list[dict[str, Any]] = []
     for one in waits:
         row = msgspec.structs.asdict(one)
         rows.append({**row, "needs_person": needs_person(one), "is_orphan": one.is_orphan})
-    done = [{"kind": one.wait.kind, "id": one.wait.id, "done": one.done} for one in settled]
+    done = [{"kind": one.item.kind, "id": one.item.id, "done": one.done} for one in ended]
     return codec.encode({"findings": list(findings), "waits": rows, "settled": done}, "report")

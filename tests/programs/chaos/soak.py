@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from harborage.app.doctor import list_pending, settle_orphans
+from harborage.app.doctor import end_orphans, list_pending
 from harborage.concurrency import Crew
-from harborage.runtime.durable.pending import Party, Wait, WaitKind
+from harborage.runtime.durable.pending import Party, PendingItem, PendingKind
 from tests.programs.chaos.cluster import PATIENCE_S, Cluster, Process, until
 from tests.programs.chaos.people import ALL_CONTROLS, People
 from tests.programs.chaos.verdict import LATER, verdict
@@ -40,7 +40,7 @@ _FOR_EACH: Final = 200
 _MOST_AT_ONCE: Final = 30
 _LOOK_S: Final = 0.1
 _FORGETS: Final = 0.05
-_WITH_RUNS: Final = frozenset({WaitKind.RUN, WaitKind.PAUSE, WaitKind.APPROVAL})
+_WITH_RUNS: Final = frozenset({PendingKind.RUN, PendingKind.PAUSE, PendingKind.APPROVAL})
 
 
 class Soaked(msgspec.Struct, kw_only=True):
@@ -133,7 +133,7 @@ class _Soak:
 
     async def _calm(self) -> None:
         """Return when nothing moves any more, or should not for so long."""
-        waits: list[Wait] = []
+        waits: list[PendingItem] = []
 
         async def is_calm() -> bool:
             waits[:] = await list_pending(self._cluster.storage, clock=LATER)
@@ -152,9 +152,9 @@ class _Soak:
         entries = await self._cluster.storage.store.entries(run_id)
         return [f"  {entry.decode()[:_SHOWN]}" for entry in entries[-_LAST:]]
 
-    def _is_moving(self, wait: Wait) -> bool:
+    def _is_moving(self, wait: PendingItem) -> bool:
         """Whether a run is on its way, or will be as soon as somebody answers who does."""
-        if wait.kind is not WaitKind.RUN:
+        if wait.kind is not PendingKind.RUN:
             return False
         is_forgotten = wait.id in self._people.forgotten
         if wait.on is Party.WORKER:
@@ -167,11 +167,11 @@ class _Soak:
         outcome, storage = self.outcome, self._cluster.storage
         # Now that nothing moves: a pause that was open when it was looked at may have been settled before its run was.
         waits = await list_pending(storage, clock=LATER)
-        runs = [wait for wait in waits if wait.kind is WaitKind.RUN]
+        runs = [wait for wait in waits if wait.kind is PendingKind.RUN]
         outcome.held = Counter(str(wait.on) for wait in runs)
         outcome.broken += [repr(wait) for wait in waits if wait.is_orphan and wait.kind in _WITH_RUNS]
         outcome.broken += [repr(wait) for wait in runs if wait.on is Party.CODE]
-        outcome.settled = len(await settle_orphans(storage, clock=LATER))
+        outcome.settled = len(await end_orphans(storage, clock=LATER))
         left = await list_pending(storage, clock=LATER)
         outcome.broken += [f"left after it was settled: {wait}" for wait in left if wait.is_orphan]
 

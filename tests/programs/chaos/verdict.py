@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from harborage.app.doctor import list_pending, settle_orphans
-from harborage.runtime.durable.pending import GRACE, WaitKind
+from harborage.app.doctor import end_orphans, list_pending
+from harborage.runtime.durable.pending import GRACE, PendingKind
 from harborage.store import RunRow, Status
 from harborage.testing.simulation.checks import Evidence, find_broken_promises, table_disagreements
 from tests.kit.stored_runs import goal_of
@@ -44,10 +44,10 @@ async def settled(cluster: Cluster) -> tuple[int, list[str]]:
     else that it had to end, and what waits even then.
     """
     storage = cluster.storage
-    done = await settle_orphans(storage, clock=LATER)
-    broken = [f"had to be settled: {one.wait}" for one in done if one.wait.kind is not WaitKind.GROUP]
+    done = await end_orphans(storage, clock=LATER)
+    broken = [f"had to be settled: {one.item}" for one in done if one.item.kind is not PendingKind.GROUP]
     left = await list_pending(storage, clock=LATER)
-    broken += [f"still waits: {wait}" for wait in left if wait.kind is not WaitKind.SESSION]
+    broken += [f"still waits: {wait}" for wait in left if wait.kind is not PendingKind.SESSION]
     return len(done), broken
 
 

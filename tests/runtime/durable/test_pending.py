@@ -11,13 +11,13 @@ from harborage.identity import Identity
 from harborage.planner import PauseReason
 from harborage.runtime.durable.pending import (
     Party,
-    Wait,
-    WaitKind,
-    of_group,
-    of_pause,
-    of_run,
-    of_session,
-    of_task,
+    PendingItem,
+    PendingKind,
+    pending_group,
+    pending_pause,
+    pending_run,
+    pending_session,
+    pending_task,
 )
 from harborage.runtime.pauses import Pause, PauseDecision, PauseState
 from harborage.sessions import Session, SessionPolicy
@@ -54,10 +54,10 @@ GROUP = GroupRow(number=1, group_id="g", who=ME, owner="r", created_at=micros(LO
 
 def run(
     *, wake_at: datetime | None = None, statuses: dict[str, Status] | None = None, pauses: tuple[Pause, ...] = (), **row
-) -> Wait:
+) -> PendingItem:
     """What a run waits for whose row says this."""
     mine = replace(ROW, wake_at=micros(wake_at), **row)
-    wait = of_run(mine, statuses=statuses or {}, pauses=pauses, now=NOW)
+    wait = pending_run(mine, statuses=statuses or {}, pauses=pauses, now=NOW)
     assert wait is not None
     return wait
 
@@ -65,7 +65,7 @@ def run(
 @each_row("status", [Status.COMPLETE, Status.FAILED, Status.CANCELLED])
 def test_an_ended_run_waits_for_nothing(status: Status) -> None:
     """It is in no list of what waits."""
-    assert of_run(replace(ROW, status=status), statuses={}, pauses=(), now=NOW) is None
+    assert pending_run(replace(ROW, status=status), statuses={}, pauses=(), now=NOW) is None
 
 
 def test_a_run_that_is_carried_waits_for_its_worker() -> None:
@@ -121,21 +121,21 @@ def test_a_run_whose_time_has_come_is_overdue_and_no_orphan() -> None:
 def test_a_parked_run_without_a_time_or_a_reason_is_an_orphan() -> None:
     """Nobody would ever look at it again."""
     wait = run()
-    assert (wait.on, wait.is_orphan) == (Party.NOBODY, True)
+    assert (wait.on, wait.is_orphan) == (Party.NONE, True)
 
 
 def test_an_open_pause_waits_for_a_person_until_its_deadline() -> None:
     """And says what happens then."""
-    wait = of_pause(PAUSE, statuses={"r": Status.RUNNING}, now=NOW)
-    assert (wait.kind, wait.on, wait.name) == (WaitKind.PAUSE, Party.PERSON, "p")
+    wait = pending_pause(PAUSE, statuses={"r": Status.RUNNING}, now=NOW)
+    assert (wait.kind, wait.on, wait.name) == (PendingKind.PAUSE, Party.PERSON, "p")
     assert (wait.until, wait.then, wait.is_overdue) == (LATER, str(PauseDecision.TIMEOUT), False)
 
 
 def test_an_approval_says_for_which_tool() -> None:
     """Approvals are pauses of a kind of their own."""
     asked = replace(PAUSE, reason=PauseReason.APPROVAL_REQUIRED, payload={"tool": "pay"})
-    wait = of_pause(asked, statuses={"r": Status.RUNNING}, now=LATER)
-    assert (wait.kind, wait.detail, wait.is_overdue) == (WaitKind.APPROVAL, "approval_required: pay", True)
+    wait = pending_pause(asked, statuses={"r": Status.RUNNING}, now=LATER)
+    assert (wait.kind, wait.detail, wait.is_overdue) == (PendingKind.APPROVAL, "approval_required: pay", True)
 
 
 @each_row(
@@ -151,18 +151,18 @@ def test_a_pause_is_an_orphan_when_nothing_comes_of_it(
     statuses: dict[str, Status], deadline: datetime | None, is_orphan: bool
 ) -> None:
     """Its run is over, or is not kept and no deadline ends it."""
-    assert of_pause(replace(PAUSE, deadline=deadline), statuses=statuses, now=NOW).is_orphan is is_orphan
+    assert pending_pause(replace(PAUSE, deadline=deadline), statuses=statuses, now=NOW).is_orphan is is_orphan
 
 
 def test_a_pause_of_no_run_is_no_orphan() -> None:
     """Whoever asked for it waits elsewhere."""
-    assert not of_pause(replace(PAUSE, identity=ME.with_run(""), deadline=None), statuses={}, now=NOW).is_orphan
+    assert not pending_pause(replace(PAUSE, identity=ME.with_run(""), deadline=None), statuses={}, now=NOW).is_orphan
 
 
 @each_row("status", [one for one in Status if one.is_final])
 def test_an_ended_task_waits_for_nothing(status: Status) -> None:
     """It is in no list of what waits."""
-    assert of_task(replace(TASK, status=status), statuses={}) is None
+    assert pending_task(replace(TASK, status=status), statuses={}) is None
 
 
 @each_row(
@@ -170,7 +170,7 @@ def test_an_ended_task_waits_for_nothing(status: Status) -> None:
     [
         (None, True, Party.PERSON),
         (Status.RUNNING, True, Party.PERSON),
-        (Status.COMPLETE, True, Party.NOBODY),
+        (Status.COMPLETE, True, Party.NONE),
         (Status.COMPLETE, False, Party.PERSON),
     ],
 )
@@ -179,53 +179,53 @@ def test_a_task_without_a_run_waits_for_the_program_that_spawned_it(
 ) -> None:
     """It is an orphan when it was to go with a run that has ended."""
     statuses = {} if parent is None else {"p": parent}
-    wait = of_task(replace(TASK, parent="p", is_cascading=is_cascading), statuses=statuses)
+    wait = pending_task(replace(TASK, parent="p", is_cascading=is_cascading), statuses=statuses)
     assert wait is not None
     assert wait.on is on
-    assert wait.is_orphan is (on is Party.NOBODY)
+    assert wait.is_orphan is (on is Party.NONE)
 
 
 @each_row(
     "group, statuses, living, on",
     [
         (GROUP, {"r": Status.PENDING}, "", Party.RUN),
-        (GROUP, {"r": Status.COMPLETE}, "", Party.NOBODY),
-        (GROUP, {}, "", Party.NOBODY),
+        (GROUP, {"r": Status.COMPLETE}, "", Party.NONE),
+        (GROUP, {}, "", Party.NONE),
         (replace(GROUP, created_at=micros(NOW)), {}, "", Party.RUN),
         (replace(GROUP, owner=""), {}, "", Party.PERSON),
         (replace(GROUP, status=GroupStatus.SEALED, members=1, open_members=1), {}, "m", Party.RUN),
-        (replace(GROUP, status=GroupStatus.SEALED, members=1), {}, "", Party.NOBODY),
+        (replace(GROUP, status=GroupStatus.SEALED, members=1), {}, "", Party.NONE),
         (replace(GROUP, status=GroupStatus.SEALED), {}, "", Party.PERSON),
         (replace(GROUP, status=GroupStatus.ENDING, members=2, open_members=1), {}, "m", Party.RUN),
-        (replace(GROUP, status=GroupStatus.ENDING, members=2), {}, "", Party.NOBODY),
+        (replace(GROUP, status=GroupStatus.ENDING, members=2), {}, "", Party.NONE),
     ],
 )
 def test_a_group_waits_for_its_owner_and_then_for_its_members(
     group: GroupRow, statuses: dict[str, Status], living: str, on: Party
 ) -> None:
     """It is an orphan when neither comes any more."""
-    wait = of_group(group, statuses=statuses, living={(ME, "g"): living} if living else {}, now=NOW)
+    wait = pending_group(group, statuses=statuses, living={(ME, "g"): living} if living else {}, now=NOW)
     assert wait is not None
     assert wait.on is on
-    assert wait.is_orphan is (on is Party.NOBODY)
+    assert wait.is_orphan is (on is Party.NONE)
     assert wait.name == (living or (wait.name if on is Party.RUN else ""))
 
 
 @pytest.mark.parametrize("status", [one for one in GroupStatus if one.is_final])
 def test_an_ended_group_waits_for_nothing(status: GroupStatus) -> None:
     """It is in no list of what waits."""
-    assert of_group(replace(GROUP, status=status), statuses={}, living={}, now=NOW) is None
+    assert pending_group(replace(GROUP, status=status), statuses={}, living={}, now=NOW) is None
 
 
 def test_a_session_waits_to_be_left_alone_or_to_grow_old() -> None:
     """Whichever comes first; a closed one waits for nothing."""
     policy = SessionPolicy(idle_ttl=timedelta(hours=2), hard_cap=timedelta(hours=26))
     session = Session(id="s", identity=ME, opened_at=LONG_AGO, last_seen=NOW)
-    wait = of_session(session, policy, now=NOW)
+    wait = pending_session(session, policy, now=NOW)
     assert wait is not None
     assert (wait.on, wait.until) == (Party.CLOCK, NOW + timedelta(hours=2))
-    late = of_session(session, policy, now=NOW + timedelta(hours=3))
+    late = pending_session(session, policy, now=NOW + timedelta(hours=3))
     assert late is not None
     assert late.is_overdue
     assert not late.is_orphan
-    assert of_session(replace(session, closed=True), policy, now=NOW) is None
+    assert pending_session(replace(session, closed=True), policy, now=NOW) is None

@@ -1,7 +1,6 @@
-"""Looking over everything that waits in a storage, whoever's it is, and ending what nobody else would.
+"""Collects the pending work of all users of a storage, and ends orphans: work that no worker, timer or person will end.
 
-Reading changes nothing, except that a pause whose record leads nowhere leaves the list. Settling asks again about each
-orphan before it ends it, and may be done while other processes work on the same storage.
+Collecting changes nothing. Each orphan is read again before it is ended, so both are safe while workers run.
 """
 
 from __future__ import annotations
@@ -19,7 +18,15 @@ from harborage.errors import HarborageError
 from harborage.runtime.durable.engine import RunPhase
 from harborage.runtime.durable.pauses.coordinator import Coordinator
 from harborage.runtime.durable.pauses.errors import PauseNotFoundError
-from harborage.runtime.durable.pending import Wait, WaitKind, of_group, of_pause, of_run, of_session, of_task
+from harborage.runtime.durable.pending import (
+    PendingItem,
+    PendingKind,
+    pending_group,
+    pending_pause,
+    pending_run,
+    pending_session,
+    pending_task,
+)
 from harborage.runtime.durable.reader import RunReader, phase_of
 from harborage.sessions import SessionRegistry
 from harborage.state.errors import DatabaseError
@@ -42,8 +49,8 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-class Places(msgspec.Struct, frozen=True, kw_only=True):
-    """Where things wait. Without sessions none is looked at."""
+class PendingSources(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read to find pending work; without `sessions`, open sessions are not listed."""
 
     store: Store
     pauses: Coordinator
@@ -52,137 +59,140 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
 
 
-class Settled(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that nobody would have ended, and what was done about it."""
+class EndedItem(msgspec.Struct, frozen=True, kw_only=True):
+    """An orphan or overdue item that was ended; `done` says how."""
 
-    wait: Wait
+    item: PendingItem
     done: str
 
 
-async def survey(places: Places) -> list[Wait]:
-    """Everything that waits: runs, then pauses and approvals, tasks, groups and sessions, each in order of age.
+async def collect_pending(sources: PendingSources) -> list[PendingItem]:
+    """Return all pending work: runs, then pauses, approvals, tasks, groups and sessions, each kind oldest first.
 
     What cannot be read is logged and left out.
     """
-    now = places.clock.now()
-    # Pauses and groups before runs: what they belong to was there before them, so none looks as if it had no run.
-    pauses = await _readable("the open pauses", places.pauses.list_all_open())
-    groups = await _groups(places.store)
-    rows = await RunReader(places.store).rows(RunQuery(statuses=LIVE, oldest_first=True))
+    now = sources.clock.now()
+    # Pauses and groups are read before runs: a run is older than its pauses, so no pause seems to lack its run.
+    pauses = await _read_or_log("the open pauses", sources.pauses.list_all_open())
+    groups = await _groups(sources.store)
+    rows = await RunReader(sources.store).rows(RunQuery(statuses=LIVE, oldest_first=True))
     statuses = {row.run_id: row.status for row in rows}
     named = {
         *(pause.identity.run_id for pause in pauses),
         *(run_id for row in rows for run_id in (row.awaits, row.parent)),
         *(group.owner for group in groups),
     }
-    statuses |= await _statuses(places.store, named - statuses.keys())
+    statuses |= await _statuses(sources.store, named - statuses.keys())
     found = [
         *_runs([row for row in rows if row.position], statuses, pauses, now),
-        *(of_pause(pause, statuses=statuses, now=now) for pause in pauses),
-        *_given(of_task(row, statuses=statuses) for row in rows if not row.position),
+        *(pending_pause(pause, statuses=statuses, now=now) for pause in pauses),
+        *_drop_none(pending_task(row, statuses=statuses) for row in rows if not row.position),
     ]
     living = {(row.who, row.group): row.run_id for row in reversed(rows) if row.group}
-    found += _given(of_group(group, statuses=statuses, living=living, now=now) for group in groups)
-    if places.sessions is not None:
-        policy = places.sessions.policy
-        found += _given(
-            of_session(one, policy, now=now) for one in await _readable("the sessions", places.sessions.list_all_open())
+    found += _drop_none(pending_group(group, statuses=statuses, living=living, now=now) for group in groups)
+    if sources.sessions is not None:
+        policy = sources.sessions.policy
+        found += _drop_none(
+            pending_session(one, policy, now=now)
+            for one in await _read_or_log("the sessions", sources.sessions.list_all_open())
         )
-    order = list(WaitKind)
-    return sorted(found, key=lambda wait: (order.index(wait.kind), wait.since, wait.id))
+    order = list(PendingKind)
+    return sorted(found, key=lambda item: (order.index(item.kind), item.since, item.id))
 
 
-async def settle(places: Places, waits: Iterable[Wait] | None = None) -> list[Settled]:
-    """End what nobody else would, and what is overdue; returns what was done. `waits` are what to look at.
+async def end_orphaned_work(sources: PendingSources, items: Iterable[PendingItem] | None = None) -> list[EndedItem]:
+    """End the orphans and the overdue pauses among `items`, by default all pending work; return each with how it ended.
 
-    Pauses past their deadline take their default, runs that nothing wakes are looked at again, pauses of ended runs are
-    rejected, tasks without a run go with the run that spawned them. Groups end whose members have ended, or that
-    nobody can seal any more.
+    Pauses past their deadline take their default, and pauses of ended runs are rejected. Parked runs without timer are
+    woken. Tasks without a run are cancelled once the run that spawned them has ended. A group ends if its members have
+    ended, or if no run can seal it any more.
     """
-    looked_at = await survey(places) if waits is None else list(waits)
-    done: list[Settled] = []
-    overdue = {wait.id: wait for wait in looked_at if wait.kind in {WaitKind.PAUSE, WaitKind.APPROVAL}}
-    for pause in await places.pauses.expire_due():
+    found = await collect_pending(sources) if items is None else list(items)
+    done: list[EndedItem] = []
+    overdue = {item.id: item for item in found if item.kind in {PendingKind.PAUSE, PendingKind.APPROVAL}}
+    for pause in await sources.pauses.expire_due():
         if pause.token in overdue:
             what = f"its deadline had passed, so it took its default: {pause.decision}"
-            done.append(Settled(wait=overdue[pause.token], done=what))
-    ended = {one.wait.id for one in done}
-    for wait in looked_at:
-        if not wait.is_orphan or wait.id in ended:
+            done.append(EndedItem(item=overdue[pause.token], done=what))
+    ended = {one.item.id for one in done}
+    for item in found:
+        if not item.is_orphan or item.id in ended:
             continue
         try:
-            what = await _end(places, wait)
+            what = await _end(sources, item)
         except HarborageError as error:
-            _log.warning("%s %s waits for nobody, and could not be ended: %s", wait.kind, wait.id, error)
+            _log.warning("%s %s is orphaned, and could not be ended: %s", item.kind, item.id, error)
             continue
         if what:
-            done.append(Settled(wait=wait, done=what))
+            done.append(EndedItem(item=item, done=what))
     return done
 
 
-async def _end(places: Places, wait: Wait) -> str:
-    """What was done about an orphan; "" when it had ended, or is none any more."""
-    match wait.kind:
-        case WaitKind.RUN:
-            return await _wake(places, wait)
-        case WaitKind.PAUSE | WaitKind.APPROVAL:
-            return await _withdraw(places, wait)
-        case WaitKind.TASK:
-            return await _end_task(places, wait)
-        case WaitKind.GROUP:
-            return await _end_group(places, wait)
-        case WaitKind.SESSION:
+async def _end(sources: PendingSources, item: PendingItem) -> str:
+    """End an orphan and return how; "" if it has ended meanwhile or is no orphan any more."""
+    match item.kind:
+        case PendingKind.RUN:
+            return await _wake(sources, item)
+        case PendingKind.PAUSE | PendingKind.APPROVAL:
+            return await _withdraw(sources, item)
+        case PendingKind.TASK:
+            return await _end_task(sources, item)
+        case PendingKind.GROUP:
+            return await _end_group(sources, item)
+        case PendingKind.SESSION:
             return ""
         case _:
-            assert_never(wait.kind)
+            assert_never(item.kind)
 
 
-async def _wake(places: Places, wait: Wait) -> str:
-    row = await _row(places.store, wait.id)
+async def _wake(sources: PendingSources, item: PendingItem) -> str:
+    row = await _row(sources.store, item.id)
     if row is None or phase_of(row) is not RunPhase.PARKED:
         return ""
-    await places.store.commit(Commit(wakes=(wait.id,)))
+    await sources.store.commit(Commit(wakes=(item.id,)))
     return "woken, to be looked at again"
 
 
-async def _withdraw(places: Places, wait: Wait) -> str:
-    row = await _row(places.store, wait.who.run_id)
+async def _withdraw(sources: PendingSources, item: PendingItem) -> str:
+    row = await _row(sources.store, item.who.run_id)
     if row is not None and not row.status.is_final:
         return ""
     try:
-        return "rejected" if await places.pauses.withdraw(wait.id, who=wait.who) else ""
+        return "rejected" if await sources.pauses.withdraw(item.id, who=item.who) else ""
     except PauseNotFoundError:
         return ""
 
 
-async def _end_task(places: Places, wait: Wait) -> str:
+async def _end_task(sources: PendingSources, item: PendingItem) -> str:
     try:
-        return "cancelled" if await places.tasks.cancel(wait.id, wait.orphan, who=wait.who) else ""
+        return "cancelled" if await sources.tasks.cancel(item.id, item.orphan, who=item.who) else ""
     except TaskNotFoundError:
         return ""
 
 
-async def _end_group(places: Places, wait: Wait) -> str:
-    who = wait.who.identity
+async def _end_group(sources: PendingSources, item: PendingItem) -> str:
+    who = item.who.identity
     try:
-        group = await places.tasks.group(wait.id, who=who)
+        group = await sources.tasks.group(item.id, who=who)
         if group.status is GroupStatus.OPEN:
-            return "cancelled" if await places.tasks.cancel_group(wait.id, wait.orphan, False, who=who) else ""
-        await places.tasks.settle_group(wait.id, who=who)
-        return str((await places.tasks.group(wait.id, who=who)).status)
+            return "cancelled" if await sources.tasks.cancel_group(item.id, item.orphan, False, who=who) else ""
+        await sources.tasks.settle_group(item.id, who=who)
+        return str((await sources.tasks.group(item.id, who=who)).status)
     except GroupNotFoundError:
         return ""
 
 
-def _runs(rows: list[RunRow], statuses: dict[str, Status], pauses: Iterable[Pause], now: datetime) -> Iterable[Wait]:
+def _runs(
+    rows: list[RunRow], statuses: dict[str, Status], pauses: Iterable[Pause], now: datetime
+) -> Iterable[PendingItem]:
     of_each: defaultdict[str, list[Pause]] = defaultdict(list)
     for pause in pauses:
         of_each[pause.identity.run_id].append(pause)
-    return _given(of_run(one, statuses=statuses, pauses=of_each.get(one.run_id, []), now=now) for one in rows)
+    return _drop_none(pending_run(one, statuses=statuses, pauses=of_each.get(one.run_id, []), now=now) for one in rows)
 
 
 async def _groups(store: Store) -> list[GroupRow]:
-    """The groups that have not ended."""
+    """Return the groups that have not ended."""
     found: list[GroupRow] = []
     query: GroupQuery | None = GroupQuery(statuses=_LIVE_GROUPS, limit=_PAGE)
     while query is not None:
@@ -192,23 +202,23 @@ async def _groups(store: Store) -> list[GroupRow]:
     return found
 
 
-async def _readable(what: str, reading: Awaitable[Sequence[T]]) -> Sequence[T]:
-    """What is read; nothing where it is damaged, which is logged, so that everything else is shown.
+async def _read_or_log(what: str, reading: Awaitable[Sequence[T]]) -> Sequence[T]:
+    """Return what `reading` returns; if it is damaged, log that and return nothing, so that the rest is listed.
 
     Raises:
-        DatabaseError: the database itself does not serve.
+        DatabaseError: the database failed.
     """
     try:
         return await reading
     except DatabaseError:
         raise
     except HarborageError as error:
-        _log.warning("%s cannot be looked at: %s", what, error)
+        _log.warning("%s cannot be read: %s", what, error)
         return ()
 
 
 async def _statuses(store: Store, named: Iterable[str]) -> dict[str, Status]:
-    """How the runs and groups stand that something which waits names; what is not kept is not among them."""
+    """Return the status of each named run or group that is stored."""
     wanted = sorted(one for one in named if one)
     found: dict[str, Status] = {}
     for start in range(0, len(wanted), _PAGE):
@@ -228,5 +238,5 @@ async def _row(store: Store, run_id: str) -> RunRow | None:
     return found[0] if found else None
 
 
-def _given(waits: Iterable[Wait | None]) -> list[Wait]:
-    return [wait for wait in waits if wait is not None]
+def _drop_none(items: Iterable[PendingItem | None]) -> list[PendingItem]:
+    return [item for item in items if item is not None]

@@ -1,7 +1,7 @@
-"""What waits, on whom, until when, and what nobody would ever end: rules over values, without I/O and without a clock.
+"""Pending work: for whom each item waits, until when, and which are orphans. Rules over values; no I/O, no clock.
 
-Everything that waits names who ends it and when. What names nobody, or somebody who is gone, is an orphan: `orphan`
-then says why. What is overdue is not one: whoever looks next ends it.
+Each item names who ends it and when. An item that names no one, or a run that has ended, is an orphan; `orphan` says
+why. An overdue item is no orphan: the next worker ends it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 GroupKey = tuple[Identity, str]
 
 GRACE = timedelta(minutes=1)
-"""How long what was only just made is left to whoever made it."""
+"""How long a new group may have no live owner before it counts as orphaned."""
 
 
-class WaitKind(StrEnum):
-    """What it is that waits."""
+class PendingKind(StrEnum):
+    """The kind of a pending item."""
 
     RUN = "run"
     PAUSE = "pause"
@@ -42,26 +42,26 @@ class WaitKind(StrEnum):
 
 
 class Party(StrEnum):
-    """Who ends a wait: a worker, a person, the end of a run, the clock, other code, or none of these."""
+    """Who ends a pending item: a worker, a person, the end of a run, a timer, other code, or none of these."""
 
     WORKER = "worker"
     PERSON = "person"
     RUN = "run"
     CLOCK = "clock"
     CODE = "code"
-    NOBODY = "nobody"
+    NONE = "nobody"
 
 
-class Wait(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that waits.
+class PendingItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One pending item.
 
     `id` is the run, pause token, task, group or session; `who` its owner, with the run that it belongs to. `on` is who
-    ends the wait, `name` which one: a worker or an agent for a worker, a token for a person, a run for a run. `until`
-    is when it ends by itself, `then` what happens at that moment. `is_running` says that a worker executes the run now.
-    `orphan` says why nobody would ever end it; "" for what is in order.
+    ends it, `name` which one: a worker or an agent for a worker, a token for a person, a run for a run. `until` is when
+    it ends by itself, `then` what happens at that moment. `is_running`: a worker executes the run now. `orphan` is why
+    no worker, timer or person will end it; "" for an item that is no orphan.
     """
 
-    kind: WaitKind
+    kind: PendingKind
     id: str
     who: Quadruple
     on: Party
@@ -76,26 +76,26 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_orphan(self) -> bool:
-        """Whether nobody would ever end it."""
+        """Whether no worker, timer or person will end it."""
         return bool(self.orphan)
 
 
 Statuses = Mapping[str, Status]
-"""The statuses of the runs that are kept, by their ids."""
+"""The statuses of the stored runs, by their ids."""
 
 
-def of_run(
+def pending_run(
     row: RunRow,
     *,
     statuses: Statuses,
     pauses: Sequence[Pause],
     now: datetime,
-) -> Wait | None:
-    """What a run waits for; None for one that has ended. `pauses` are its open ones."""
+) -> PendingItem | None:
+    """Return the pending item of a run; None if it has ended. `pauses` are its open ones."""
     if row.status.is_final:
         return None
-    run = Wait(
-        kind=WaitKind.RUN,
+    run = PendingItem(
+        kind=PendingKind.RUN,
         id=row.run_id,
         who=row.quadruple,
         on=Party.WORKER,
@@ -109,13 +109,15 @@ def of_run(
         case RunPhase.BLOCKED:
             return msgspec.structs.replace(run, on=Party.CODE, name=row.agent, detail=row.blocked)
         case RunPhase.PARKED:
-            return _of_parked(run, row, statuses=statuses, pauses=pauses, now=now)
+            return _pending_parked_run(run, row, statuses=statuses, pauses=pauses, now=now)
         case _:
             return msgspec.structs.replace(run, then="the next worker of its agent resumes it")
 
 
-def _of_parked(run: Wait, row: RunRow, *, statuses: Statuses, pauses: Sequence[Pause], now: datetime) -> Wait:
-    """A run that waits outside of memory."""
+def _pending_parked_run(
+    run: PendingItem, row: RunRow, *, statuses: Statuses, pauses: Sequence[Pause], now: datetime
+) -> PendingItem:
+    """Return the pending item of a run that waits outside of memory."""
     wake_at, target = None if row.wake_at is None else moment(row.wake_at), row.awaits
     if wake_at is not None and wake_at <= now:
         return msgspec.structs.replace(run, until=wake_at, then="the next worker resumes it", is_overdue=True)
@@ -135,12 +137,12 @@ def _of_parked(run: Wait, row: RunRow, *, statuses: Statuses, pauses: Sequence[P
         first = min(pauses, key=lambda pause: (pause.deadline is None, pause.deadline or now, pause.token))
         return msgspec.structs.replace(parked, on=Party.PERSON, name=first.token)
     if wake_at is None:
-        return msgspec.structs.replace(parked, on=Party.NOBODY, name="", orphan="it is parked, and nothing wakes it")
+        return msgspec.structs.replace(parked, on=Party.NONE, name="", orphan="it is parked, and nothing wakes it")
     return msgspec.structs.replace(parked, on=Party.CLOCK, name="")
 
 
-def of_pause(pause: Pause, *, statuses: Statuses, now: datetime) -> Wait:
-    """What an open pause waits for."""
+def pending_pause(pause: Pause, *, statuses: Statuses, now: datetime) -> PendingItem:
+    """Return the pending item of an open pause."""
     run_id = pause.identity.run_id
     status = statuses.get(run_id)
     orphan = ""
@@ -148,27 +150,27 @@ def of_pause(pause: Pause, *, statuses: Statuses, now: datetime) -> Wait:
         orphan = "its run has ended"
     elif run_id and status is None and pause.deadline is None:
         orphan = "its run is not kept, and it has no deadline"
-    return Wait(
-        kind=WaitKind.APPROVAL if pause.reason is PauseReason.APPROVAL_REQUIRED else WaitKind.PAUSE,
+    return PendingItem(
+        kind=PendingKind.APPROVAL if pause.reason is PauseReason.APPROVAL_REQUIRED else PendingKind.PAUSE,
         id=pause.token,
         who=pause.identity,
-        on=Party.NOBODY if orphan else Party.PERSON,
+        on=Party.NONE if orphan else Party.PERSON,
         name="" if orphan else pause.token,
         since=pause.paused_at,
         until=pause.deadline,
         then="" if pause.deadline is None else str(pause.default),
-        detail=_asked(pause),
+        detail=_summarize_question(pause),
         is_overdue=pause.is_due(now),
         orphan=orphan,
     )
 
 
-def of_task(row: RunRow, *, statuses: Statuses) -> Wait | None:
-    """What a task waits for that no run works on; None for one that has ended."""
+def pending_task(row: RunRow, *, statuses: Statuses) -> PendingItem | None:
+    """Return the pending item of a task without a run; None if it has ended."""
     if row.status.is_final:
         return None
-    waiting = Wait(
-        kind=WaitKind.TASK,
+    waiting = PendingItem(
+        kind=PendingKind.TASK,
         id=row.run_id,
         who=row.quadruple,
         on=Party.PERSON,
@@ -178,17 +180,22 @@ def of_task(row: RunRow, *, statuses: Statuses) -> Wait | None:
     )
     parent = statuses.get(row.parent)
     if parent is not None and parent.is_final and row.is_cascading:
-        return msgspec.structs.replace(waiting, on=Party.NOBODY, then="", orphan="the run that spawned it has ended")
+        return msgspec.structs.replace(waiting, on=Party.NONE, then="", orphan="the run that spawned it has ended")
     return waiting
 
 
-def of_group(row: GroupRow, *, statuses: Statuses, living: Mapping[GroupKey, str], now: datetime) -> Wait | None:
-    """What a group waits for: its owner to seal it, then its members. `living` has one live member of each."""
+def pending_group(
+    row: GroupRow, *, statuses: Statuses, living: Mapping[GroupKey, str], now: datetime
+) -> PendingItem | None:
+    """Return the pending item of a group, which waits for its owner to seal it, then its members; None if it has ended.
+
+    `living` has one live member of each group.
+    """
     if row.status.is_final:
         return None
     since = moment(row.created_at)
-    waiting = Wait(
-        kind=WaitKind.GROUP,
+    waiting = PendingItem(
+        kind=PendingKind.GROUP,
         id=row.group_id,
         who=row.who.with_run(row.owner),
         on=Party.RUN,
@@ -202,26 +209,24 @@ def of_group(row: GroupRow, *, statuses: Statuses, living: Mapping[GroupKey, str
             return msgspec.structs.replace(waiting, on=Party.PERSON, then="sealed by the program that opened it")
         if now - since < GRACE or (owner is not None and not owner.is_final):
             return msgspec.structs.replace(waiting, then="sealed by its owner")
-        return msgspec.structs.replace(
-            waiting, on=Party.NOBODY, name="", orphan="its owner has ended without sealing it"
-        )
+        return msgspec.structs.replace(waiting, on=Party.NONE, name="", orphan="its owner has ended without sealing it")
     if row.open_members:
         then = "resolved" if row.status is GroupStatus.SEALED else "cancelled"
         name = living.get((row.who, row.group_id), "")
         return msgspec.structs.replace(waiting, name=name, then=f"{then} with its last member")
     if not row.members:
         return msgspec.structs.replace(waiting, on=Party.PERSON, name="", then="ended by the program that sealed it")
-    return msgspec.structs.replace(waiting, on=Party.NOBODY, name="", orphan="its members have ended, and it has not")
+    return msgspec.structs.replace(waiting, on=Party.NONE, name="", orphan="its members have ended, and it has not")
 
 
-def of_session(session: Session, policy: SessionPolicy, *, now: datetime) -> Wait | None:
-    """What an open session waits for: to be left alone for long enough, or to grow too old."""
+def pending_session(session: Session, policy: SessionPolicy, *, now: datetime) -> PendingItem | None:
+    """Return the pending item of a session, which waits until it is idle or old enough; None if it is closed."""
     if session.closed:
         return None
     limits = policy.effective()
     until = min(session.last_seen + limits.idle_ttl, session.opened_at + limits.hard_cap)
-    return Wait(
-        kind=WaitKind.SESSION,
+    return PendingItem(
+        kind=PendingKind.SESSION,
         id=session.id,
         who=session.identity.with_run(""),
         on=Party.CLOCK,
@@ -232,8 +237,8 @@ def of_session(session: Session, policy: SessionPolicy, *, now: datetime) -> Wai
     )
 
 
-def _asked(pause: Pause) -> str:
-    """What a person is asked, in a few words."""
+def _summarize_question(pause: Pause) -> str:
+    """Return the question to the person in a few words."""
     payload = pause.payload or {}
-    said = (payload.get("question"), payload.get("tool"))
-    return ": ".join([str(pause.reason), *(one for one in said if isinstance(one, str) and one)])
+    parts = (payload.get("question"), payload.get("tool"))
+    return ": ".join([str(pause.reason), *(one for one in parts if isinstance(one, str) and one)])

@@ -1,7 +1,7 @@
-"""What an open runtime does beside executing runs: notice what other processes did, and end overdue and orphaned work.
+"""The upkeep of an open runtime: it reads what other processes did, and ends overdue and orphaned work.
 
-It works on everything in the storage, also of other runtimes. A failure is logged and retried the next time; it holds
-up no run.
+It works on everything in the storage, also on the work of other runtimes. A failure is logged and retried the next
+time; it delays no run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from harborage.clock import Timers, sleep
 from harborage.errors import HarborageError, error_reason
 
 if TYPE_CHECKING:
-    from harborage.runtime.durable.orphans import Places
+    from harborage.runtime.durable.orphans import PendingSources
     from harborage.runtime.durable.pauses.coordinator import Coordinator
     from harborage.sessions import SessionRegistry
     from harborage.store import Queue
@@ -27,7 +27,7 @@ _REFRESH_DELAY_S = 0.05
 class Upkeep:
     """The upkeep of one runtime.
 
-    `places` is what several processes share, None if everything ends with this one; then only overdue `pauses` are
+    `sources` is what several processes share, None if everything ends with this one; then only overdue `pauses` are
     ended. `refreshes` are called to read what other processes did.
     """
 
@@ -36,7 +36,7 @@ class Upkeep:
         pauses: Coordinator,
         sessions: SessionRegistry,
         *,
-        places: Places | None = None,
+        sources: PendingSources | None = None,
         refreshes: Sequence[Callable[[], Awaitable[None]]] = (),
         interval: timedelta,
         clock: Timers,
@@ -44,14 +44,14 @@ class Upkeep:
     ) -> None:
         self._pauses = pauses
         self._sessions = sessions
-        self._places = places
+        self._sources = sources
         self._refreshes = refreshes
         self._interval_s = interval.total_seconds()
         self._clock = clock
         self._logger = logger
 
     async def serve(self) -> None:
-        """Do what is due now, and again every interval, until cancelled."""
+        """End what is overdue or orphaned now, and again every interval, until cancelled."""
         await self._try(self._sweep, "sessions")
         while True:
             await self._try(self._end_overdue, "overdue work")
@@ -72,14 +72,14 @@ class Upkeep:
             unlisten()
 
     async def _end_overdue(self) -> None:
-        if self._places is None:
+        if self._sources is None:
             await self._pauses.expire_due()
             return
-        from harborage.runtime.durable.orphans import settle  # loaded where there is a storage
+        from harborage.runtime.durable.orphans import end_orphaned_work  # loaded where there is a storage
 
-        for one in await settle(self._places):
-            wait = one.wait
-            self._logger.info("%s %s: %s; %s", wait.kind, wait.id, wait.orphan or "it was overdue", one.done)
+        for one in await end_orphaned_work(self._sources):
+            item = one.item
+            self._logger.info("%s %s: %s; %s", item.kind, item.id, item.orphan or "it was overdue", one.done)
 
     async def _sweep(self) -> None:
         error = (await self._sessions.sweep()).error

@@ -335,16 +335,16 @@ def _upkeep(
     pauses: Coordinator,
     sessions: SessionRegistry,
 ) -> Upkeep:
-    """Over a storage everything is looked after that waits in it."""
-    places = None
+    """Build the upkeep; over a storage it also ends the orphans in it."""
+    sources = None
     if storage is not None:
-        from harborage.runtime.durable.orphans import Places  # only a storage is looked over
+        from harborage.runtime.durable.orphans import PendingSources  # only a storage can have orphans
 
-        places = Places(store=storage.store, pauses=pauses, tasks=tasks, clock=setup.clock)
+        sources = PendingSources(store=storage.store, pauses=pauses, tasks=tasks, clock=setup.clock)
     return Upkeep(
         pauses,
         sessions,
-        places=places,
+        sources=sources,
         refreshes=_looks(bus, "catch_up"),
         interval=setup.options.upkeep,
         clock=setup.clock,
