@@ -396,7 +396,7 @@ def test_a_fork_is_limited_as_a_run_is(run_ids: list[str], typed: Typed) -> None
 def test_a_step_that_is_not_there_is_wrong_use(run_ids: list[str], typed: Typed) -> None:
     """Nothing is started."""
     code, _, err = typed("fork", run_ids[0], "--at", "9")
-    assert (code, err) == (2, f"harborage: run {run_ids[0]} has no step 9 on record; fork it at 1 to 3\n")
+    assert (code, err) == (2, f"harborage: run {run_ids[0]} has no recorded step 9; fork it at 1 to 3\n")
     assert len(typed("runs", "list")[1].splitlines()) == 2
 
 

@@ -16,7 +16,7 @@ from harborage.concurrency import Crew
 from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason
 from harborage.runtime.durable import journal
-from harborage.runtime.durable.bodies import read_whole, taken_out
+from harborage.runtime.durable.bodies import extract_bodies, read_whole
 from harborage.runtime.durable.engine import RunBlockedError, RunPhase
 from harborage.runtime.durable.journal import (
     FORMAT_VERSION,
@@ -106,7 +106,7 @@ class TestAnOlderEntry:
 
 async def test_a_large_body_of_today_is_found_tomorrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was taken out of an entry in one format is put back and brought up to date in the next."""
-    slim, bodies = taken_out([done("x" * 10_000)], "r")
+    slim, bodies = extract_bodies([done("x" * 10_000)], "r")
     monkeypatch.setattr(journal, "FORMAT_VERSION", FORMAT_VERSION + 1)
     monkeypatch.setattr(journal, "UPCASTS", {**UPCASTS, FORMAT_VERSION: newer})
 

@@ -20,7 +20,7 @@ from harborage import codec
 from harborage.cli.journal_view import RecordedEntry
 from harborage.errors import HarborageError
 from harborage.events import DurableEventBus, Event, EventBus, Filter, Subscription, is_announced, typed_event
-from harborage.runtime.durable.bodies import filled, read_whole
+from harborage.runtime.durable.bodies import insert_bodies, read_whole
 from harborage.runtime.durable.journal import Done, Entry, decode_entry
 from harborage.runtime.history import all_runs
 from harborage.state.storage import Storage
@@ -295,7 +295,7 @@ class ObservedStore:
 
     def _notify(self, run_id: str, position: int, stored: Sequence[bytes], commit: Commit) -> None:
         entries = [decode_entry(data, run_id, position + index) for index, data in enumerate(stored)]
-        self._on_entries(run_id, position, [filled(entry, commit.bodies) for entry in entries])
+        self._on_entries(run_id, position, [insert_bodies(entry, commit.bodies) for entry in entries])
 
 
 def observe_storage(storage: Storage, on_entries: OnEntries) -> tuple[Storage, ObservedStore]:

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """One run, as somebody with `scope` in its tenant sees it. Make one with `Runtime.start` or `Runtime.run`.
+    """A handle of one run, for a caller with `scope` in its tenant. Get one from `Runtime.start` or `Runtime.run`.
 
     Every control is checked and queued before its method returns, and applied at the run's next step boundary; a hard
-    cancel and an approval reach a step in flight at once. A control that is refused raises, and is announced as
-    `control.rejected`; one for a run that has ended raises alone. What was queued when the run ended is rejected then:
-    each one's `control.rejected` says `run_ended`, and may come behind the event that ends the task, so a caller who
-    must know replays the bus once there is a result. A run that is blocked (`status()` says so) keeps controls, answers
-    too, and takes them once it goes on; that is logged as a warning.
+    cancel and an approval reach a step in flight at once. A refused control raises, and is published as
+    `control.rejected`; one for a run that has ended only raises. Controls that are still queued when the run ends are
+    rejected: their `control.rejected` events have the reason `run_ended`, and may follow the event that ends the task,
+    so a caller who must know replays the bus once there is a result. A blocked run (see `status()`) keeps controls and
+    answers, and applies them once it continues; a warning is logged.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Run:
         self._engine = engine
         self._bus = bus
         self._pauses = pauses
-        # A number that all events of the run are above: where its stream begins to look.
+        # A number below those of all events of the run: where its stream begins to read.
         self._since = since
         self._tasks = tasks
 
@@ -78,28 +78,26 @@ class Run:
         return await self._engine.result(self.id)
 
     async def status(self) -> RunStatus:
-        """Where the run stands now."""
+        """Return the run's current status."""
         return await self._engine.status(self.id)
 
     async def history(self) -> list[bytes]:
-        """The run's recorded entries, in order."""
+        """Return the run's recorded entries, in order."""
         return await self._engine.history(self.id)
 
     async def waiting(self) -> list[Pause]:
-        """The open pauses of this run: what it waits for, until when, and the token to answer with."""
+        """Return the open pauses of this run: what it waits for, until when, and the token to answer with."""
         who = self.who
         mine = PauseFilter(users=(who.user_id,), sessions=(who.session_id,), runs=(who.run_id,))
         return list((await self._pauses.list(mine, page_size=200, who=who)).rows)
 
     def events(self, *, children: bool = True, after: int = 0) -> AsyncGenerator[Event, None]:
-        """The run's events from beginning to end, with those of the tasks it spawned unless `children` is False.
+        """Yield the run's events from beginning to end, with those of the tasks it spawned unless `children` is False.
 
-        A reader that lost its connection goes on with `after`: the highest `sequence` it has seen.
-
-        The last one says how the run's task ended; where that was never told, the stream ends with the run. A reader
-        that is too slow misses nothing that the bus still remembers: it is read again. In the place of what it does not
-        remember stands a `bus.dropped` notice, streamed pieces of an answer included; of what it forgot before this
-        reader came, the notice counts at most so many.
+        A subscriber that lost its connection continues with `after`: the highest `sequence` it has read. The last event
+        is the end of the run's task; without it, the stream ends with the run. A slow subscriber misses
+        no event that the bus still retains. A `bus.dropped` notice replaces those that it retains no more,
+        streamed pieces of an answer included; for events before the subscription its count is an upper limit.
 
         Raises:
             BusClosedError, SubscriberLimitReachedError, ReplayUnavailableError: the bus cannot be read.
@@ -125,16 +123,16 @@ class Run:
         return await self._send(ControlType.CANCEL, {"hard": True} if hard else None)
 
     async def pause(self) -> bool:
-        """Park the run at its next step boundary until somebody resumes it."""
+        """Park the run at its next step boundary until a RESUME."""
         return await self._send(ControlType.PAUSE)
 
     async def resume(self, payload: dict[str, Any] | None = None) -> bool:
-        """Let the parked run go on; the planner sees `payload`. A `token` in it names the pause that is meant.
+        """Resume the parked run; the planner sees `payload`. A `token` in it names the pause to answer.
 
         Raises:
             InvalidOptionError: `payload` is neither None nor a dict.
             PauseNotFoundError, AlreadyResumedError: it names none of this run, or one that was resolved before.
-            AlreadyAnsweredError: the pause that it names has an answer on its way.
+            AlreadyAnsweredError: that pause has a pending answer.
             ToolContextLostError: the run needs a live handle that the process that would execute it does not hold.
         """
         _check_object("resume", "payload", payload)
@@ -164,7 +162,7 @@ class Run:
         return await self._send(ControlType.INJECT_CONTEXT, context)
 
     async def message(self, text: str) -> bool:
-        """Say something to the planner as the user, visible at its next step.
+        """Send the planner a message of the user, visible at its next step.
 
         Raises:
             InvalidOptionError: `text` is no text.
@@ -173,47 +171,47 @@ class Run:
         return await self._send(ControlType.USER_MESSAGE, {"message": text})
 
     async def approve(self, token: str = "", *, reason: str = "", args: dict[str, Any] | None = None) -> bool:
-        """Say yes to the pause `token`, else to the only one that is open; a call is made with `args` for its own.
+        """Approve the pause `token`, by default the only open one; `args` replace the arguments of its call.
 
         Raises:
             InvalidOptionError: `args` is neither None nor a dict, or `token` or `reason` is no text; nothing was sent.
             NoOutstandingPauseError, PauseAmbiguousError: without a token, when none or several are open.
             PauseNotFoundError: the run has no such pause.
             AlreadyResumedError: it was resolved before.
-            AlreadyAnsweredError: it has an answer on its way; the first one counts.
+            AlreadyAnsweredError: it has a pending answer, and the first one counts.
             ToolContextLostError: the run needs a live handle that the process that would execute it does not hold.
             RunCancelledError, RunEndedError: the run is cancelled, or has ended.
         """
         _check_object("approve", "args", args)
         _check_text("approve", "token", token)
         _check_text("approve", "reason", reason)
-        return await self._answer(ControlType.APPROVE, token, _said(reason, args))
+        return await self._answer(ControlType.APPROVE, token, _answer_body(reason, args))
 
     async def reject(self, token: str = "", *, reason: str = "") -> bool:
-        """Say no to the pause `token`, else to the only one that is open; one that is no call's ends the run.
+        """Reject the pause `token`, by default the only open one. If it is not the approval of a call, the run ends.
 
         Raises:
             Exception: as `approve`.
         """
         _check_text("reject", "token", token)
         _check_text("reject", "reason", reason)
-        return await self._answer(ControlType.REJECT, token, _said(reason, None))
+        return await self._answer(ControlType.REJECT, token, _answer_body(reason, None))
 
     async def prioritize(self, priority: int) -> bool:
-        """Change the priority of the run's task; takes a handle with `scope=Scope.ADMIN`."""
+        """Change the priority of the run's task; needs a handle with `scope=Scope.ADMIN`."""
         return await self._send(ControlType.PRIORITIZE, {"priority": priority})
 
-    async def _answer(self, type: ControlType, token: str, said: dict[str, Any] | None) -> bool:
-        """Send an answer to one pause; of two that are sent at once, one."""
-        named = await self._checked(type, token)
+    async def _answer(self, type: ControlType, token: str, body: dict[str, Any] | None) -> bool:
+        """Send an answer to one pause; of two answers at the same time, one counts."""
+        named = await self._find_pause(type, token)
         try:
-            return await self._send(type, {**(said or {}), "token": named})
+            return await self._send(type, {**(body or {}), "token": named})
         except AlreadyResumedError as error:
-            await self._announce_refusal(type, error)
+            await self._publish_refusal(type, error)
             raise
 
-    async def _checked(self, type: ControlType, token: str) -> str:
-        """The token of the pause that an answer is for; an answer for none is refused, and announced as such."""
+    async def _find_pause(self, type: ControlType, token: str) -> str:
+        """Return the token of the pause that an answer is for; if there is none, publish the refusal and raise."""
         try:
             check_scope(type, self.scope, self.who.tenant_id, self.who)
             if not token:
@@ -222,28 +220,28 @@ class Run:
             if pause.identity != self.who:
                 raise PauseNotFoundError(token)
             if not pause.is_paused:
-                await self._check_going_on()
+                await self._check_not_ended()
                 raise AlreadyResumedError.of(pause)
         except (SteeringError, PauseError) as error:
-            await self._announce_refusal(type, error)
+            await self._publish_refusal(type, error)
             raise
         return token
 
     async def _only_pause(self, type: ControlType) -> str:
         pauses = await self.waiting()
         if not pauses:
-            await self._check_going_on()
+            await self._check_not_ended()
             raise NoOutstandingPauseError(f"run {self.id} waits for no answer; there is nothing to {type.lower()}")
         if len(pauses) > 1:
-            raise PauseAmbiguousError(self.id, [(one.token, _asked(one)) for one in reversed(pauses)])
+            raise PauseAmbiguousError(self.id, [(one.token, _summarize(one)) for one in reversed(pauses)])
         return pauses[0].token
 
-    async def _check_going_on(self) -> None:
+    async def _check_not_ended(self) -> None:
         if (await self.status()).phase.is_final:
             raise RunEndedError(self.id)
 
-    async def _announce_refusal(self, type: ControlType, error: Exception) -> None:
-        """Tell of a refused control; once the runtime is closed nobody listens, and the caller learns of it anyway."""
+    async def _publish_refusal(self, type: ControlType, error: Exception) -> None:
+        """Publish that a control was refused, unless the bus is closed; the caller gets the error in any case."""
         with suppress(BusClosedError):
             await emit_rejection(self._bus, self.who, type, self.scope, error)
 
@@ -252,12 +250,12 @@ class Run:
         try:
             return await self._engine.send(self.id, control)
         except (SteeringError, ToolContextLostError) as error:
-            await self._announce_refusal(type, error)
+            await self._publish_refusal(type, error)
             raise
 
 
 def _check_object(method: str, name: str, value: object, *, may_be_none: bool = True) -> None:
-    """Accept a dict; what is none must not pass as if it had not been given."""
+    """Accept a dict; any other value must not pass as if none had been given."""
     if isinstance(value, dict) or (value is None and may_be_none):
         return
     way = " (json.loads makes one of a text that is JSON)" if isinstance(value, str | bytes) else ""
@@ -269,13 +267,13 @@ def _check_text(method: str, name: str, value: object) -> None:
         raise InvalidOptionError(f"{method}: {name}", value, "a text")
 
 
-def _asked(pause: Pause) -> str:
-    """What a pause is about, in a few words that quote nobody."""
+def _summarize(pause: Pause) -> str:
+    """Return the reason and tool of a pause; its payload is not quoted."""
     tool = (pause.payload or {}).get("tool")
     return f"{pause.reason}: {tool}" if isinstance(tool, str) and tool else str(pause.reason)
 
 
-def _said(reason: str, args: dict[str, Any] | None) -> dict[str, Any]:
+def _answer_body(reason: str, args: dict[str, Any] | None) -> dict[str, Any]:
     payload: dict[str, Any] = {}
     if reason:
         payload["reason"] = reason

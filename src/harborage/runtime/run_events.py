@@ -1,7 +1,7 @@
 """The events of one run as one stream: those that the bus has retained, then live ones, without a gap, to its end.
 
 A reader subscribes to the whole session of the run, because the tasks that it spawns have runs of their own. Events
-that the subscription dropped are read again from the bus; a notice stands for those that cannot be read again. The
+that the subscription dropped are read again from the bus; a notice replaces those that cannot be read again. The
 stream ends with the run even if its last event never comes.
 """
 

@@ -56,9 +56,8 @@ class RunLoop:
 
     Without `task_registry` a PRIORITIZE fails; without `bus` no events are published. `approval_gates` are the gates in
     front of tools, by tool name, or one gate in front of all tools, whenever they are registered: a call of such a tool
-    is put to its gate before any executor sees it. `control_errors`
-    says what a control that cannot be applied does: `fail` ends the run, `reject` records it as failed and the run goes
-    on.
+    passes its gate before any executor gets it. `control_errors` is what a control that cannot be applied does: `fail`
+    ends the run, `reject` records the control as failed, and the run continues.
 
     Raises:
         RunLoopMisconfiguredError: no registry or no coordinator, or a gate that could never be asked or answered.

@@ -27,7 +27,7 @@ from harborage.llm.errors import (
     RateLimitedError,
 )
 from harborage.runtime.durable.engine import RunFailedError, RunPhase
-from harborage.runtime.effects.outages import KEPT_PATIENCE, next_attempt, outage_of
+from harborage.runtime.effects.outages import STORED_PATIENCE, next_attempt, outage_of
 from harborage.state.storage import open_storage
 from harborage.testing.clock import FakeClock
 from harborage.testing.conformance.llm_bench import Failure, Refusal
@@ -150,10 +150,10 @@ def test_every_wait_is_bounded_and_the_last_attempt_is_at_the_limit(
 def test_waits_grow_to_a_quarter_of_an_hour() -> None:
     """15 seconds at first, twice as long each time, less up to a quarter; a longer wait that is asked for counts."""
     for attempts, longest in ((1, 15), (2, 30), (3, 60), (7, 900), (100, 900)):
-        at = next_attempt(attempts, since=NOW, now=NOW, patience=KEPT_PATIENCE, key="r")
+        at = next_attempt(attempts, since=NOW, now=NOW, patience=STORED_PATIENCE, key="r")
         assert at is not None
         assert longest * 0.75 <= (at - NOW).total_seconds() <= longest, attempts
-    assert next_attempt(1, since=NOW, now=NOW, patience=KEPT_PATIENCE, asked_s=500) == NOW + timedelta(seconds=500)
+    assert next_attempt(1, since=NOW, now=NOW, patience=STORED_PATIENCE, asked_s=500) == NOW + timedelta(seconds=500)
 
 
 # ── Runs ────────────────────────────────────────────────────────────────────────────────────────────────────────────

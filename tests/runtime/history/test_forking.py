@@ -270,7 +270,7 @@ async def test_a_step_that_is_not_there_cannot_be_forked(at: int) -> None:
     async with Runtime(planner=planner, tools=Hands().tools) as runtime:
         parent = await runtime.start("g", who=ME)
         await parent.result()
-        with pytest.raises(ForkError, match=rf"run {parent.id} has no step {at} on record; fork it at 1 to 2"):
+        with pytest.raises(ForkError, match=rf"run {parent.id} has no recorded step {at}; fork it at 1 to 2"):
             await runtime.fork(parent.id, at=at, who=ME)
 
 
@@ -330,7 +330,7 @@ def test_steps_before_a_rollover_cannot_be_forked(writing: Any) -> None:
 
 def test_a_run_without_steps_cannot_be_forked(writing: Any) -> None:
     """There is nothing to decide anew."""
-    with pytest.raises(ForkError, match="has no step on record"):
+    with pytest.raises(ForkError, match="has no recorded step"):
         fork_at(writing().record, 1, now=NOW)
 
 

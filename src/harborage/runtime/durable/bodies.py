@@ -1,6 +1,6 @@
 """Large values of a record, kept once by their content: an entry holds the digest in place of the value.
 
-Pure. Whoever writes entries takes large values out, whoever reads them puts them back; in between nobody sees it.
+Pure. `extract_bodies` takes large values out before entries are written; `read_whole` puts them back.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from harborage.runtime.durable.journal import Entry, decode_entries, decode_entr
 from harborage.store.errors import EntryDamagedError
 
 LARGE: Final = 8 * 1024
-"""Bytes of JSON from which a value is kept apart from its entry."""
+"""A value of more bytes of JSON is stored apart from its entry."""
 
 _MARK: Final = b'{"$body":"'
 _END: Final = b'"}'
 _VALUES: Final = ("request", "payload", "result", "arrivals", "carry", "woken", "finish", "notes")
 
 
-def taken_out(entries: Sequence[bytes], run_id: str) -> tuple[Sequence[bytes], Mapping[str, bytes]]:
-    """The entries with their large values taken out, and those values by SHA-256 in hex."""
+def extract_bodies(entries: Sequence[bytes], run_id: str) -> tuple[Sequence[bytes], Mapping[str, bytes]]:
+    """Return the entries without their large values, and those values by SHA-256 in hex."""
     if max(map(len, entries), default=0) <= LARGE:
         return entries, {}
     bodies: dict[str, bytes] = {}
@@ -45,34 +45,34 @@ def _slim(data: bytes, run_id: str, bodies: dict[str, bytes]) -> bytes:
 
 
 def digests_of(entry: Entry) -> dict[str, str]:
-    """Which fields of an entry hold a digest in place of their value."""
+    """Return the digests of an entry that replace values, by field."""
     return {
         field: value[len(_MARK) : -len(_END)].decode() for field, value in _values(entry) if value.startswith(_MARK)
     }
 
 
-def filled(entry: Entry, bodies: Mapping[str, bytes]) -> Entry:
-    """The entry with its values put back; `bodies` are by digest."""
+def insert_bodies(entry: Entry, bodies: Mapping[str, bytes]) -> Entry:
+    """Return the entry with its values; `bodies` are by digest."""
     found = {field: msgspec.Raw(bodies[digest]) for field, digest in digests_of(entry).items()}
     return msgspec.structs.replace(entry, **found) if found else entry
 
 
-async def with_bodies(
+async def fetch_bodies(
     entries: Sequence[Entry], fetch: Callable[[str], Awaitable[bytes]], *, first: int = 0
 ) -> Sequence[Entry]:
-    """The entries whole, the first of which has number `first`; each body is fetched once.
+    """Return the entries with their values; the first has number `first`, and each body is fetched once.
 
     Raises:
-        EntryDamagedError: a body is not there, or not what was kept; it names the entry, too.
+        EntryDamagedError: a body is missing, or is not the stored one; it names the entry, too.
     """
     wanted = {digest: index for index, entry in enumerate(entries, first) for digest in digests_of(entry).values()}
     if not wanted:
         return entries
-    found = {digest: await _fetched(digest, index, fetch) for digest, index in wanted.items()}
-    return [filled(entry, found) for entry in entries]
+    found = {digest: await _fetch_body(digest, index, fetch) for digest, index in wanted.items()}
+    return [insert_bodies(entry, found) for entry in entries]
 
 
-async def _fetched(digest: str, index: int, fetch: Callable[[str], Awaitable[bytes]]) -> bytes:
+async def _fetch_body(digest: str, index: int, fetch: Callable[[str], Awaitable[bytes]]) -> bytes:
     try:
         return await fetch(digest)
     except EntryDamagedError as error:
@@ -82,23 +82,24 @@ async def _fetched(digest: str, index: int, fetch: Callable[[str], Awaitable[byt
 async def read_whole(
     run_id: str, stored: Sequence[bytes], fetch: Callable[[str], Awaitable[bytes]], *, first: int = 0
 ) -> Sequence[Entry]:
-    """A run's entries from number `first` on, whole. One of an older format gets its bodies back before it is brought
-    up to date, so that no upcast meets a digest in place of a value.
+    """Return a run's entries from number `first` on, with their values.
+
+    An entry of an older format gets its bodies before it is upgraded, so that no upcast reads a digest as a value.
 
     Raises:
-        JournalCorruptError: one of them is none.
-        EntryDamagedError: what `fetch` raises for a body that is not there.
+        JournalCorruptError: one of them is no entry.
+        EntryDamagedError: `fetch` found no body.
     """
     if any(map(is_outdated, stored)):
-        stored = [await _refilled(data, fetch) if is_outdated(data) else data for data in stored]
+        stored = [await _insert_in_json(data, fetch) if is_outdated(data) else data for data in stored]
     entries = decode_entries(stored, run_id, first)
     if not any(_MARK in data for data in stored):
         return entries
-    return await with_bodies(entries, fetch, first=first)
+    return await fetch_bodies(entries, fetch, first=first)
 
 
-async def _refilled(data: bytes, fetch: Callable[[str], Awaitable[bytes]]) -> bytes:
-    """An entry of an older format with its bodies in their places."""
+async def _insert_in_json(data: bytes, fetch: Callable[[str], Awaitable[bytes]]) -> bytes:
+    """Return an entry of an older format with its bodies inserted."""
     members = msgspec.json.decode(data)
     for field in _VALUES:
         value = members.get(field)
@@ -108,7 +109,7 @@ async def _refilled(data: bytes, fetch: Callable[[str], Awaitable[bytes]]) -> by
 
 
 def _values(entry: Entry) -> list[tuple[str, bytes]]:
-    """The values inside an entry, as the bytes they were recorded as."""
+    """Return the values inside an entry, as recorded bytes."""
     return [
         (field, bytes(value))
         for field in _VALUES

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from harborage.errors import HarborageError, error_reason, error_text
 from harborage.identity import bound
-from harborage.runtime.durable.bodies import taken_out
+from harborage.runtime.durable.bodies import extract_bodies
 from harborage.runtime.durable.engine import RecordRefusedError, RunTakenError
 from harborage.runtime.durable.event_buffer import BufferedEvent, RunEventBuffer
 from harborage.runtime.durable.journal import is_outcome
@@ -135,7 +135,7 @@ class LeasedRecord:
             RunTakenError, RecordRefusedError: nothing was written.
         """
         await self._wait_for_flush()
-        slim, bodies = taken_out(entries, run_id)
+        slim, bodies = extract_bodies(entries, run_id)
         # Kept until the commit has succeeded: one that is cut short has not recorded which controls were consumed.
         self._consumed += self._pop_consumed()
         progress = self._has_progress(entries)
@@ -183,7 +183,7 @@ class LeasedRecord:
             RunTakenError, RecordRefusedError: nothing was written.
         """
         await self._wait_for_flush()
-        slim, bodies = taken_out([*self._run.unsaved, entry], self._run.lease.run_id)
+        slim, bodies = extract_bodies([*self._run.unsaved, entry], self._run.lease.run_id)
         change = replace(change, tool_calls=self._run.tool_calls)
         late: tuple[int, ...] = ()
         self._consumed += self._run.pop_consumed()

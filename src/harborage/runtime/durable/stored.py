@@ -23,7 +23,7 @@ from harborage.errors import HarborageError, error_reason, error_text
 from harborage.events import ANNOUNCED, BusStalledError
 from harborage.identity import require_quadruple
 from harborage.ids import new_id
-from harborage.runtime.durable.bodies import taken_out
+from harborage.runtime.durable.bodies import extract_bodies
 from harborage.runtime.durable.control_sender import MAX_UNREAD, ControlSender, cancel_control, check_handles
 from harborage.runtime.durable.engine import (
     EngineClosedError,
@@ -150,7 +150,7 @@ class StoredEngine:
         self._check_open()
         (row,) = commit.starts
         entries = [encode_entry(Started(at=self._clock.now(), request=raw(request))), *steps_of(seed, row.run_id)]
-        slim, bodies = taken_out(entries, row.run_id)
+        slim, bodies = extract_bodies(entries, row.run_id)
         commit_now = commit_now_of(self._store)
         # In memory the worker that serves begins at once. Elsewhere a start that is cut short may be kept, and then
         # must not belong to a worker that knows nothing of it.

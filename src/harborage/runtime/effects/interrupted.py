@@ -1,7 +1,7 @@
 """Interrupted calls: calls whose worker died before their outcome was recorded.
 
 An interrupted call is never repeated silently. The tool's policy says whether it is repeated, probed, reported or put
-before a person; if its outcome cannot be found out, it is `unknown`, and an event says so.
+before a person. If its outcome cannot be found out, it is `unknown`, and that is published.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class InterruptedCalls:
         self._waiting: dict[str, WaitingCall] = {}
 
     def verdict(self, executor: CatalogToolExecutor, who: Quadruple, call: StepCall) -> Doubt:
-        """Return what the tool's policy says about an interrupted call."""
+        """Return what the tool's policy does with an interrupted call."""
         doubt = executor.in_doubt(call.payload)
         if doubt is Doubt.REPEAT:
             self._publish(executor, who, call, doubt)
@@ -56,22 +56,22 @@ class InterruptedCalls:
         self._publish(executor, who, call, outcome)
         return outcome
 
-    async def clear_up(self, executor: CatalogToolExecutor, live: LiveRun, call: StepCall) -> ToolOutcome | Doubt:
+    async def resolve(self, executor: CatalogToolExecutor, live: LiveRun, call: StepCall) -> ToolOutcome | Doubt:
         """Return the outcome of a call, as its probe or a person reports it; REPEAT if it did not act."""
         who = live.base.quadruple
         if _policy(executor, call) is OnUnknown.PROBE:
             answer = await executor.probe(who, call.payload, key=call.key, tool_context=live.base.tool_context)
         else:
-            answer = answered(call.payload.tool, await self._ask_person(live, call))
+            answer = outcome_of_answer(call.payload.tool, await self._ask_person(live, call))
         self._publish(executor, who, call, answer)
         return answer
 
-    def due(self, call: StepCall) -> Waiting | None:
-        """Return until when an interrupted call waits for a person; None while it does more than wait."""
+    def find_wait(self, call: StepCall) -> Waiting | None:
+        """Return until when an interrupted call waits for a person; None if it does not only wait."""
         waiting = self._waiting.get(call.key)
         return Waiting(waiting.pause.deadline) if waiting is not None and waiting.is_idle else None
 
-    def answer(self, who: Quadruple, control: ControlEvent) -> Coroutine[Any, Any, None] | None:
+    def route_answer(self, who: Quadruple, control: ControlEvent) -> Coroutine[Any, Any, None] | None:
         """Return the work of resolving an interrupted call by a control; None if no call of this run waits for it."""
         token = (control.payload or {}).get("token")
         decision = RESUMES.get(control.type)
@@ -148,7 +148,7 @@ class InterruptedCalls:
         self._services.emit(EventType.TOOL_INTERRUPTED, who, payload)
 
 
-def answered(tool: str, pause: Pause) -> ToolOutcome | Doubt:
+def outcome_of_answer(tool: str, pause: Pause) -> ToolOutcome | Doubt:
     """Return what a person's answer means for the call.
 
     Approved, it is repeated; so it is if resumed with `acted` false. Resumed with a `result` or with `acted` true, it

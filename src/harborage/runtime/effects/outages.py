@@ -1,6 +1,6 @@
-"""When a run asks a provider again that is down: which failures waiting cures, how long the waits are, when to stop.
+"""When a run retries a provider that is down: which failures are retried, how long the waits are, when to stop.
 
-Pure. A client has made its own few retries before any of this: these waits are those of a run that leaves memory.
+Pure. The client has made its own few retries before; these are the long waits of a run, which leaves memory meanwhile.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from harborage.llm import (
     RateLimitedError,
 )
 
-KEPT_PATIENCE: Final = timedelta(days=1)
-"""How long a run over a storage waits for a provider in all, unless its runtime says otherwise."""
+STORED_PATIENCE: Final = timedelta(days=1)
+"""How long a run over a storage waits for a provider in all, by default."""
 
 MEMORY_PATIENCE: Final = timedelta(minutes=2)
-"""The same without a storage, where somebody waits for the process."""
+"""The same without a storage, where the caller waits in the same process."""
 
 _FIRST_S: Final = 15.0
 _LONGEST_S: Final = 900.0
 _MOST_DOUBLINGS: Final = 10
 _LONGEST_ASKED_S: Final = 86_400.0
-_PASSING: Final = (
+_TEMPORARY: Final = (
     ConnectionFailedError,
     IncompleteAnswerError,
     ProviderTimeoutError,
@@ -39,10 +39,10 @@ _PASSING: Final = (
 
 
 def outage_of(error: BaseException | None) -> ProviderError | None:
-    """The failure of a provider behind `error` that waiting may cure; None for all others, such as a refused key."""
+    """Return the temporary failure of a provider behind `error`; None for any other error, such as a refused key."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
-        if isinstance(error, _PASSING):
+        if isinstance(error, _TEMPORARY):
             return error
         seen.add(id(error))
         error = error.__cause__
@@ -52,10 +52,10 @@ def outage_of(error: BaseException | None) -> ProviderError | None:
 def next_attempt(
     attempts: int, *, since: datetime, now: datetime, patience: timedelta, asked_s: float | None = None, key: str = ""
 ) -> datetime | None:
-    """When a step begins again that has failed `attempts` times since `since`; None when it has waited long enough.
+    """Return when a step that has failed `attempts` times since `since` is retried; None if its patience has ended.
 
     The wait is 15 seconds at first and twice as long each time, up to a quarter of an hour, less up to a quarter by
-    `key`, so that many runs do not come back at once. A longer wait that the provider asks for counts, up to a day. The
+    `key`, so that many runs do not retry at once. A longer wait that the provider asks for is kept, up to a day. The
     last attempt is made when the patience ends.
     """
     latest = since + patience
@@ -69,7 +69,7 @@ def next_attempt(
 
 
 def patience_of(wanted: timedelta | None, *, is_kept: bool) -> timedelta | None:
-    """How long runs wait for a provider; None for not at all. `wanted` is what the runtime's options say."""
+    """Return how long runs wait for a provider, None for not at all; `wanted` is the runtime's option."""
     if wanted is None:
-        return KEPT_PATIENCE if is_kept else MEMORY_PATIENCE
+        return STORED_PATIENCE if is_kept else MEMORY_PATIENCE
     return wanted if wanted > timedelta() else None

@@ -1,6 +1,6 @@
-"""The `context.provide` and `memory.write` effects: what a run is given before its first step, and what it leaves.
+"""The `context.provide` and `memory.write` effects: the context of a run, and the turn it adds to its session.
 
-The answer of the providers is recorded, and what the planner is shown is what the record holds.
+The answer of the providers is recorded, and the planner is shown the recorded answer.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 def context_effects(services: AgentServices, runs: Mapping[str, LiveRun]) -> dict[str, Effect]:
-    """What a run is given before its first step, and what its session keeps of it; `runs` are those under way here."""
+    """Return both effects; `runs` are the runs that this worker executes, by id."""
     return {
         "context.provide": Think(
             run=lambda call: provide(services, runs[call.run_id], is_child=call.payload),
             result=Provided,
-            # A run that is continued is shown what it was shown before; no provider is asked again.
-            recalled=lambda call, provided: _given_again(services, runs[call.run_id], provided),
+            # A resumed run is shown its recorded context; no provider is asked again.
+            recalled=lambda call, provided: _restore_context(services, runs[call.run_id], provided),
             yields_to_cancel=True,
         ),
         "memory.write": Note(
@@ -45,15 +45,15 @@ def context_effects(services: AgentServices, runs: Mapping[str, LiveRun]) -> dic
     }
 
 
-def _given_again(services: AgentServices, live: LiveRun, provided: Provided) -> None:
-    give(services, live, provided)
+def _restore_context(services: AgentServices, live: LiveRun, provided: Provided) -> None:
+    add_context(services, live, provided)
 
 
 async def provide(services: AgentServices, live: LiveRun, *, is_child: bool) -> Provided:
-    """Ask the providers for the run's context and give it to the run; what is left out is announced.
+    """Ask the providers for the run's context and add it to the run; publish a warning for each part that is left out.
 
     Raises:
-        DatabaseError: the step is to be taken again once the database serves.
+        DatabaseError: the database failed; the step can be retried.
     """
     base = live.base
     if services.context_providers is None:
@@ -73,14 +73,14 @@ async def provide(services: AgentServices, live: LiveRun, *, is_child: bool) -> 
         message = f"context provider {skipped.name!r} gave nothing: {skipped.reason}"
         fields = {"provider": skipped.name, "reason": skipped.reason}
         _warn(services, live, "run %s goes on without it: %s", message, fields)
-    given = give(services, live, provided)
+    given = add_context(services, live, provided)
     if message := describe_omitted_skills(given, services.context_providers.max_skills):
         _warn(services, live, "run %s: %s", message)
     return provided
 
 
-def give(services: AgentServices, live: LiveRun, provided: Provided) -> Context:
-    """Show a run's planner what its providers gave, and what its caller did; returns all that they gave."""
+def add_context(services: AgentServices, live: LiveRun, provided: Provided) -> Context:
+    """Add the context of the run's providers and of its caller to the run; return all of it."""
     named = [("runtime", provided.context)]
     if live.request is not None and live.request.context is not None:
         named.append(("start", live.request.context))
@@ -91,7 +91,7 @@ def give(services: AgentServices, live: LiveRun, provided: Provided) -> Context:
 
 
 async def write_memory(services: AgentServices, live: LiveRun, finish: Finish) -> bool:
-    """Let the run's session remember it; whether it does. A failure is announced, and never the run's own."""
+    """Add the run to the memory of its session; return whether that worked. A failure is published as a warning."""
     state, who = live.state, live.base.quadruple
     memory = None if services.context_providers is None else services.context_providers.memory
     if memory is None or state is None:
@@ -105,7 +105,7 @@ async def write_memory(services: AgentServices, live: LiveRun, finish: Finish) -
     except (Exception, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and is_cancelled():
             raise
-        # What a session remembers does not change how its run ended.
+        # A memory that cannot be written does not change how the run ended.
         reason = without_secrets(services.redactor, error_summary(error))[:MAX_REASON_CHARS]
         message = f"the session does not remember this run: {reason}"
         _warn(services, live, "run %s: %s", message)
@@ -116,7 +116,7 @@ async def write_memory(services: AgentServices, live: LiveRun, finish: Finish) -
 def _warn(
     services: AgentServices, live: LiveRun, logged: str, message: str, fields: dict[str, Any] | None = None
 ) -> None:
-    """Say it in the log, and as an event of the run."""
+    """Log a warning, and publish it as an event of the run."""
     services.logger.warning(logged, _id(live), message, extra=ANNOUNCED)
     payload = RuntimeWarningPayload(message=message, fields=fields or {})
     services.emit(EventType.RUNTIME_WARNING, live.base.quadruple, payload)

@@ -1,7 +1,7 @@
-"""The memory of sessions as a part of the runtime: read by a context provider, written when a run reached its goal.
+"""The memory of sessions: a context provider reads it for a run, and a run that reaches its goal adds a turn.
 
-Only runs that a person started are turns of the conversation; a child works on a task of its own, and neither sees nor
-adds to what was said.
+Only runs that a caller started are turns of the conversation; a child run works on its own task, and neither reads nor
+adds to it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _READ_S: Final = 30.0
 
 
 class MemoryProvider:
-    """Gives a run what was said before in its session, in the conversation tier."""
+    """Gives a run the earlier turns of its session, in the conversation tier."""
 
     def __init__(self, memory: SessionMemory) -> None:
         self._memory = memory
 
     async def provide(self, run: ContextRequest) -> Context | None:
-        """The session's summary and newest turns; None when there are none, and for a child.
+        """Return the session's summary and newest turns; None if there are none, or for a child run.
 
         Raises:
-            MemoryCorruptError: what is stored cannot be read.
+            MemoryCorruptError: the stored memory cannot be read.
         """
         if run.is_child:
             return None
@@ -48,14 +48,14 @@ class MemoryProvider:
 
 
 def memory_source(memory: SessionMemory) -> ContextSource:
-    """The memory as a source that runs cannot do without: an answer that forgot what was said would be a wrong one."""
+    """Return the memory as a required source: without the earlier turns a run would give a wrong answer."""
     return ContextSource(
         provider=MemoryProvider(memory), name="memory", is_required=True, timeout_s=_READ_S, max_bytes=0
     )
 
 
 def turn_of(query: str, finish: Finish, trajectory: Trajectory, *, key: str, clock: Clock) -> Turn:
-    """What a run that reached its goal adds to its session; `key` keeps it from being added twice."""
+    """Return the turn that a run which reached its goal adds to its session; `key` keeps it from being added twice."""
     tools = dict.fromkeys(name for step in trajectory.steps for name in _tools(step.action))
     return Turn(
         user_message=query,

@@ -117,10 +117,10 @@ class AgentEffects:
         return live.hard_cancel
 
     def answer_router(self, who: Quadruple) -> AnswerRouter:
-        """How approvals that arrive in mid step reach the gates, for the run `who`."""
+        """Return the function that passes an answer to the call of the run `who` that waits for it."""
 
         def route(control: ControlEvent) -> Coroutine[Any, Any, None] | None:
-            return route_answer(self._services, who, control) or self._interrupted.answer(who, control)
+            return route_answer(self._services, who, control) or self._interrupted.route_answer(who, control)
 
         return route
 
@@ -159,7 +159,7 @@ class AgentEffects:
                     may_repeat=self._may_repeat,
                     cut=self._undecided,
                     yields_to_cancel=self._is_between_attempts,
-                    waits_for=self._interrupted.due,
+                    waits_for=self._interrupted.find_wait,
                 ),
                 **context_effects(self._services, self._live),
                 **TaskEffects(self._services, self._live, self._executor).table(),
@@ -366,7 +366,7 @@ class AgentEffects:
         return self._interrupted.report(self._executor(call.run_id), self._who(call), call)
 
     def _clear_up(self, call: StepCall) -> Awaitable[ToolOutcome | Doubt]:
-        return self._interrupted.clear_up(self._executor(call.run_id), self._live[call.run_id], call)
+        return self._interrupted.resolve(self._executor(call.run_id), self._live[call.run_id], call)
 
     def _undecided(self, call: StepCall) -> None:
         """An earlier process may have asked a person what became of the call: who was to answer is told."""

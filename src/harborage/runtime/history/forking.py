@@ -90,7 +90,7 @@ def fork_at(
         JournalCorruptError: the record cannot be read.
     """
     opened = open_record(record)
-    told = latest_history(opened.request, opened.entries)
+    history = latest_history(opened.request, opened.entries)
     seed = decode_entries(steps_of(record, opened.run_id), opened.run_id)
     plans = [place_of(one.position).at for one in seed if not isinstance(one, Begun) and _name(one) == "plan"]
     before = _steps_before(opened.entries)
@@ -99,13 +99,13 @@ def fork_at(
     cut = plans[at - before - 1]
     kept = _kept(seed, cut)
     request = replace(
-        told.request,
+        history.request,
         deadline=None,
         is_rehearsal=not is_live,
         forked_from=opened.run_id,
         forked_at=at,
         limits_of="",
-        max_steps=max_steps or told.request.max_steps,
+        max_steps=max_steps or history.request.max_steps,
     )
     if goal and at == 1:
         request = replace(request, goal=goal, query=goal)
@@ -127,10 +127,10 @@ def _steps_before(entries: Sequence[Entry]) -> int:
 
 def _no_such_step(run_id: str, at: int, before: int, count: int) -> str:
     if not count:
-        return f"run {run_id} has no step on record that could be decided anew"
+        return f"run {run_id} has no recorded step that could be decided anew"
     if 0 < at <= before:
         return f"step {at} of run {run_id} lies before its history was begun anew; fork it at {before + 1} or later"
-    return f"run {run_id} has no step {at} on record; fork it at {before + 1} to {before + count}"
+    return f"run {run_id} has no recorded step {at}; fork it at {before + 1} to {before + count}"
 
 
 def _kept(seed: Sequence[Entry], cut: int) -> list[Entry]:

@@ -1,4 +1,4 @@
-"""A replay's world: the model answers from the record, and the network is refused.
+"""The surroundings of a replay: the model answers from the record, and the network is refused.
 
 Code that opens a connection gets an error that names it: the code in the block alone (this task, and the tasks and
 threads that it starts), or with `everywhere` the whole process, which is right for one that does nothing else.
@@ -145,8 +145,8 @@ def _culprit() -> str:
         return "something"
     near = frames[-1]
     own = next((one for one in reversed(frames) if "site-packages" not in one.filename), near)
-    told = f"{_short(near.filename)}:{near.lineno} {near.name}"
-    return told if own is near else f"{told} (called from {_short(own.filename)}:{own.lineno} {own.name})"
+    place = f"{_short(near.filename)}:{near.lineno} {near.name}"
+    return place if own is near else f"{place} (called from {_short(own.filename)}:{own.lineno} {own.name})"
 
 
 def _is_plumbing(file: str) -> bool:

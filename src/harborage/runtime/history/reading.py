@@ -1,4 +1,4 @@
-"""Finding a run in a store by the beginning of its id, reading its whole journal, and what its entries say."""
+"""Finds a run in a store by the beginning of its id, reads its journal, and decodes its entries."""
 
 from __future__ import annotations
 
@@ -72,16 +72,16 @@ def place_of(position: str) -> Place:
         raise JournalCorruptError(f"{position!r} is no position") from None
 
 
-def exchanges_in(heard: msgspec.Raw | None, where: str) -> list[Exchange]:
+def exchanges_in(recorded: msgspec.Raw | None, where: str) -> list[Exchange]:
     """Return the recorded model calls of a step.
 
     Raises:
         JournalCorruptError: they cannot be read.
     """
-    if not heard:
+    if not recorded:
         return []
     try:
-        found: list[Exchange] = codec.decode(bytes(heard), list[Exchange])
+        found: list[Exchange] = codec.decode(bytes(recorded), list[Exchange])
     except msgspec.DecodeError as error:
         raise JournalCorruptError(f"{where}: {error}") from error
     return found
