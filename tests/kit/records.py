@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class ListRecord:
     """Keeps the entries of one run, with an await for each batch."""
 
-    append_now = None
+    append_now = write = None
 
     def __init__(self) -> None:
         self.kept: list[bytes] = []

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from harborage.events.filters import Cursor, Filter
     from harborage.events.subscription import Subscription
     from harborage.identity import Identity, Quadruple
-    from harborage.store import Committed, NewEvent, Store
+    from harborage.store import Commit, Committed, NewEvent, Store
 
 
 @runtime_checkable
@@ -108,6 +108,26 @@ class RecordBus(EventBus, Protocol):
 
     def deliver(self, events: Sequence[Event], committed: Committed) -> None:
         """Deliver to subscribers the events of one session that a commit has stored, in this order."""
+        ...
+
+
+class RunWriter(Protocol):
+    """Commits changes that a run makes of other rows, under the lease of the worker that executes the run."""
+
+    async def __call__(
+        self,
+        changes: Commit,
+        events: Sequence[tuple[Event, NewEvent]] = (),
+        accepted: Callable[[], None] | None = None,
+    ) -> Committed:
+        """Commit `changes` with everything the run has noted so far, and deliver the prepared `events` with them.
+
+        `accepted` is called once a store in memory has accepted the commit and before anything has changed.
+
+        Raises:
+            CommitRefusedError, RowNotFoundError: a condition of the changes does not hold; nothing was written.
+            RunLeftError: the worker has lost the run, or the store did not answer; nothing was written.
+        """
         ...
 
 

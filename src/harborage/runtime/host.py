@@ -51,6 +51,7 @@ from harborage.tasks.rows import goal_of
 if TYPE_CHECKING:
     from harborage.artifacts import ArtifactStore
     from harborage.events import EventBus
+    from harborage.events.bus import RunWriter
     from harborage.memory import Memory, MemoryStrategy, SessionMemory
     from harborage.runtime.durable.pauses.coordinator import Coordinator
     from harborage.runtime.effects.approval.model import ApprovalPolicy
@@ -390,11 +391,13 @@ class Runtime:
         """Start the run of a task that the program asks for."""
         await parts.sessions.visit(wanted.identity)
 
-        async def launch(task: Task, commit: Commit, accepted: Callable[[], None] | None) -> Committed:
+        async def launch(
+            task: Task, commit: Commit, accepted: Callable[[], None] | None, write: RunWriter | None
+        ) -> Committed:
             who = task.identity.identity.with_run(task.id)
             request = self._request(who, wanted, wanted.query, start)
             seed = () if start.fork is None else start.fork.seed
-            return await parts.engine.launch(request, commit, seed=seed, accepted=accepted)
+            return await parts.engine.launch(request, commit, seed=seed, accepted=accepted, write=write)
 
         try:
             handle = await parts.tasks.spawn(wanted, launch=launch)
@@ -402,7 +405,9 @@ class Runtime:
             raise parts.sessions.session_closed_error(error.row) from error
         return wanted.identity.identity.with_run(handle.id)
 
-    async def _launch_spawned(self, task: Task, commit: Commit, accepted: Callable[[], None] | None) -> Committed:
+    async def _launch_spawned(
+        self, task: Task, commit: Commit, accepted: Callable[[], None] | None, write: RunWriter | None
+    ) -> Committed:
         """Start the run of a task that a run, or a caller of `Runtime.tasks`, spawns."""
         parts, who = self._parts, task.identity.identity.with_run(task.id)
         request = self._request(who, task, goal_of(task), _DEFAULT_START)
@@ -410,7 +415,7 @@ class Runtime:
             request = request.within(await self._request_of(task.parent_task_id))
         else:
             await parts.sessions.visit(who)
-        return await parts.engine.launch(request, commit, accepted=accepted)
+        return await parts.engine.launch(request, commit, accepted=accepted, write=write)
 
     async def _count_runs(self, tenant: str, most: int) -> int:
         """Return how many runs of the tenant have not ended, counted up to `most`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from msgspec.structs import replace
@@ -20,6 +21,7 @@ from harborage.tasks.rows import member_of
 
 if TYPE_CHECKING:
     from harborage.events import Event, EventBus
+    from harborage.events.bus import RunWriter
     from harborage.identity import Quadruple
     from harborage.store import (
         Change,
@@ -85,11 +87,11 @@ class RunEnds(Protocol):
 
 _log = logging.getLogger(__name__)
 
-Launch: TypeAlias = "Callable[[Task, Commit, Callable[[], None] | None], Awaitable[Committed]]"
+Launch: TypeAlias = "Callable[[Task, Commit, Callable[[], None] | None, RunWriter | None], Awaitable[Committed]]"
 """Starts the run of a new task: it puts what the run needs into the commit, and commits it.
 
-The last argument, if any, is called once the commit is accepted and before anything has changed; only a store in memory
-is given one.
+The third argument, if any, is called once the commit is accepted and before anything has changed; only a store in
+memory is given one. The last is how the run that spawns the task commits, if one does.
 """
 
 
@@ -137,9 +139,17 @@ class Changes:
         return await self._record(self._record_bus, commit, prepared, None, None)
 
     async def commit(
-        self, commit: Commit, events: Sequence[Event], *, task: Task | None = None, launch: Launch | None = None
+        self,
+        commit: Commit,
+        events: Sequence[Event],
+        *,
+        task: Task | None = None,
+        launch: Launch | None = None,
+        write: RunWriter | None = None,
     ) -> Committed:
         """Make a change true, and say so; with `launch` that is given the commit, for the run of `task`.
+
+        With `write` a run makes the change: it is committed as that run commits.
 
         Raises:
             CommitRefusedError, RowNotFoundError: a condition does not hold; nothing has changed.
@@ -148,10 +158,12 @@ class Changes:
         """
         if self._record_bus is not None and events:
             prepared = [self._record_bus.prepare(event) for event in events]
+            if write is not None:
+                return await self._send(commit, None, task, launch, partial(write, events=prepared))
             return await self._record(self._record_bus, commit, prepared, task, launch)
         if self._commit_now is not None:
-            return await self._send(commit, lambda: self._publish_now(events), task, launch)
-        done = await self._send(commit, None, task, launch)
+            return await self._send(commit, lambda: self._publish_now(events), task, launch, write)
+        done = await self._send(commit, None, task, launch, write)
         for event in events:
             await self._bus.publish(event)
         return done
@@ -171,10 +183,17 @@ class Changes:
         return done
 
     async def _send(
-        self, commit: Commit, accepted: Callable[[], None] | None, task: Task | None, launch: Launch | None
+        self,
+        commit: Commit,
+        accepted: Callable[[], None] | None,
+        task: Task | None,
+        launch: Launch | None,
+        write: RunWriter | None = None,
     ) -> Committed:
         if launch is not None and task is not None:
-            return await launch(task, commit, accepted)
+            return await launch(task, commit, accepted, write)
+        if write is not None:
+            return await write(commit, accepted=accepted)
         if accepted is not None and self._commit_now is not None:
             return self._commit_now(commit, accepted)
         return await self._store.commit(commit)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 from harborage.identity import Identity, Quadruple
 
 if TYPE_CHECKING:
+    from harborage.events.bus import RunWriter
     from harborage.tasks.ends import GroupWatch, RetainTurnWaiter
     from harborage.tasks.model import (
         GroupAction,
@@ -43,8 +44,10 @@ class TaskRegistry(Protocol):
     run alone: marking it is an InvalidTransitionError, and a cancel ends it as soon as its run has stopped.
     """
 
-    async def spawn(self, request: SpawnRequest) -> TaskHandle:
+    async def spawn(self, request: SpawnRequest, *, write: RunWriter | None = None) -> TaskHandle:
         """A new pending task, or the one that the same request with the same idempotency key made before.
+
+        With `write`, here and below, a run makes the change: it is committed as that run commits.
 
         Raises:
             IdentityRequiredError, InvalidRequestError, IdempotencyConflictError, GroupNotFoundError, GroupSealedError:
@@ -53,7 +56,9 @@ class TaskRegistry(Protocol):
         """
         ...
 
-    async def spawn_alone(self, request: SpawnRequest, group: GroupRequest, *, is_awaited: bool = False) -> TaskHandle:
+    async def spawn_alone(
+        self, request: SpawnRequest, group: GroupRequest, *, is_awaited: bool = False, write: RunWriter | None = None
+    ) -> TaskHandle:
         """As `spawn`, with the group of the request as a new one that takes no other task; one change makes both.
 
         With `is_awaited` the task's parent waits for the group from then on, as after `begin_wait`. Repeated, it gives
@@ -139,7 +144,9 @@ class TaskRegistry(Protocol):
         """
         ...
 
-    async def begin_wait(self, waiter: TaskID, target: TaskID | TaskGroupID, *, who: Who | None = None) -> None:
+    async def begin_wait(
+        self, waiter: TaskID, target: TaskID | TaskGroupID, *, who: Who | None = None, write: RunWriter | None = None
+    ) -> None:
         """Note that the run `waiter` waits for a task or group of the session; it waits for one at a time.
 
         Raises:
@@ -147,7 +154,7 @@ class TaskRegistry(Protocol):
         """
         ...
 
-    async def end_wait(self, waiter: TaskID, *, who: Who | None = None) -> None:
+    async def end_wait(self, waiter: TaskID, *, who: Who | None = None, write: RunWriter | None = None) -> None:
         """Note that the run `waiter` waits no longer; one that does not wait is left alone."""
         ...
 

@@ -71,6 +71,7 @@ from harborage.tasks.trees import Children, below, cancellation, circle, rows_of
 
 if TYPE_CHECKING:
     from harborage.clock import Timers
+    from harborage.events.bus import RunWriter
     from harborage.store import Committed
     from harborage.tasks.changes import Closing, Launch, Runs
     from harborage.tasks.ends import GroupWatch, RetainTurnWaiter
@@ -111,14 +112,22 @@ class InProcessTaskRegistry:
 
     # Spawning
 
-    async def spawn(self, request: SpawnRequest, *, launch: Launch | None = None) -> TaskHandle:
+    async def spawn(
+        self, request: SpawnRequest, *, launch: Launch | None = None, write: RunWriter | None = None
+    ) -> TaskHandle:
         """As `TaskRegistry.spawn`; `launch` starts the run of this task in place of what `runs` would start."""
         self._check_open()
         require_triple(request.identity, "tasks.spawn")
-        return await self._spawning.spawn(request, self._launch(launch))
+        return await self._spawning.spawn(request, self._launch(launch), write)
 
     async def spawn_alone(
-        self, request: SpawnRequest, group: GroupRequest, *, is_awaited: bool = False, launch: Launch | None = None
+        self,
+        request: SpawnRequest,
+        group: GroupRequest,
+        *,
+        is_awaited: bool = False,
+        launch: Launch | None = None,
+        write: RunWriter | None = None,
     ) -> TaskHandle:
         """As `TaskRegistry.spawn_alone`; `launch` as that of `spawn`."""
         self._check_open()
@@ -126,15 +135,16 @@ class InProcessTaskRegistry:
         who, parent = request.identity.identity, request.parent_task_id
         if group.session != who or group.id != request.group_id:
             raise InvalidRequestError("group_id", "must be the id of the group, in the session of the task")
-        handle = await self._spawning.spawn_alone(request, group, self._launch(launch), is_awaited=is_awaited)
+        launched = self._launch(launch)
+        handle = await self._spawning.spawn_alone(request, group, launched, write, is_awaited=is_awaited)
         if handle is not None and not handle.reused:
             return handle
         # The task is known, or its group is: an earlier version made one after the other, and may have died between.
         await self._groups.resolve_or_create(group, who)
         if is_awaited and parent is not None:
-            await self.begin_wait(parent, group.id, who=who)
+            await self.begin_wait(parent, group.id, who=who, write=write)
         if handle is None:
-            handle = await self._spawning.spawn(request, self._launch(launch))
+            handle = await self._spawning.spawn(request, launched, write)
         with suppress(GroupInvalidTransitionError):
             await self._groups.seal(group.id, who)
         return handle
@@ -144,7 +154,7 @@ class InProcessTaskRegistry:
         require_triple(request.identity, "tasks.spawn_tool")
         if not request.tool_name:
             raise InvalidRequestError("tool_name", "must not be empty")
-        return await self._spawning.spawn(tool_request(request), None)
+        return await self._spawning.spawn(tool_request(request), None, None)
 
     # Reading
 
@@ -194,7 +204,9 @@ class InProcessTaskRegistry:
             task = task_of(await self._row(task_id, who, "tasks.wait_ended"))
             return task if task.status.is_terminal else await ended
 
-    async def begin_wait(self, waiter: TaskID, target: TaskID | TaskGroupID, *, who: Who | None = None) -> None:
+    async def begin_wait(
+        self, waiter: TaskID, target: TaskID | TaskGroupID, *, who: Who | None = None, write: RunWriter | None = None
+    ) -> None:
         try:
             row = await self._row(waiter, who, "tasks.begin_wait")
         except TaskNotFoundError:
@@ -202,17 +214,17 @@ class InProcessTaskRegistry:
         if row.awaits == target:
             return  # it was noted when what it waits for was spawned
         try:
-            await self._store.commit(Commit(moves=(Move(run_id=waiter, expected=LIVE, awaits=target),)))
+            await self._note_wait(waiter, target, write)
         except RunCycleError as error:
             raise WaitCycleError(await circle(self._store, row, target)) from error
         except (RowNotFoundError, StatusConflictError):
             return  # it has ended
 
-    async def end_wait(self, waiter: TaskID, *, who: Who | None = None) -> None:
+    async def end_wait(self, waiter: TaskID, *, who: Who | None = None, write: RunWriter | None = None) -> None:
         try:
             row = await self._row(waiter, who, "tasks.end_wait")
             if row.awaits:
-                await self._store.commit(Commit(moves=(Move(run_id=waiter, expected=LIVE, awaits=""),)))
+                await self._note_wait(waiter, "", write)
         except (TaskNotFoundError, RowNotFoundError, StatusConflictError):
             return
 
@@ -416,6 +428,10 @@ class InProcessTaskRegistry:
             return None
         await self._groups.tasks_ended(cancelled.ended, done)
         return done.sent[0] if rows[0][0].position else True
+
+    async def _note_wait(self, waiter: TaskID, target: TaskID | TaskGroupID, write: RunWriter | None) -> None:
+        noted = Commit(moves=(Move(run_id=waiter, expected=LIVE, awaits=target),))
+        await self._changes.commit(noted, (), write=write)
 
     async def _mark(self, task_id: TaskID, step: Step, who: Who | None, **parts: Any) -> Task:
         for _ in range(MAX_TRIES):

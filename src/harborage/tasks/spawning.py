@@ -33,6 +33,7 @@ from harborage.tasks.rows import new_run
 if TYPE_CHECKING:
     from harborage.clock import Timers
     from harborage.events import Event, Redactor
+    from harborage.events.bus import RunWriter
     from harborage.store import RunRow, Store
     from harborage.tasks.changes import Changes, Launch
     from harborage.tasks.model import GroupRequest, SpawnRequest, Task
@@ -51,14 +52,20 @@ class Spawning:
         self._redactor = redactor
         self._limits = limits
 
-    async def spawn(self, request: SpawnRequest, launch: Launch | None) -> TaskHandle:
+    async def spawn(self, request: SpawnRequest, launch: Launch | None, write: RunWriter | None) -> TaskHandle:
         """A new task, or the one that the same request made before."""
         check_words(request)
         task, _ = await self._placed(request)
-        return await self._commit(request, task, Commit(), (self._told(task),), launch)
+        return await self._commit(request, task, Commit(), (self._told(task),), launch, write)
 
     async def spawn_alone(
-        self, request: SpawnRequest, asked: GroupRequest, launch: Launch | None, *, is_awaited: bool
+        self,
+        request: SpawnRequest,
+        asked: GroupRequest,
+        launch: Launch | None,
+        write: RunWriter | None,
+        *,
+        is_awaited: bool,
     ) -> TaskHandle | None:
         """A new task with the new group of its request, sealed; None where there is such a group already.
 
@@ -79,19 +86,25 @@ class Spawning:
                 moves = (Move(run_id=parent.run_id, expected=LIVE, awaits=group.id),)
             opened = Commit(groups=(replace(row_of_new(group), is_sealed=True),), moves=moves)
             try:
-                return await self._commit(request, task, opened, events, launch)
+                return await self._commit(request, task, opened, events, launch, write)
             except StatusConflictError as error:
                 if error.what == f"group {group.id}":
                     return None  # otherwise its parent has just ended
         raise StaleChangeError(request.parent_task_id or "")
 
     async def _commit(
-        self, request: SpawnRequest, task: Task, commit: Commit, events: Sequence[Event], launch: Launch | None
+        self,
+        request: SpawnRequest,
+        task: Task,
+        commit: Commit,
+        events: Sequence[Event],
+        launch: Launch | None,
+        write: RunWriter | None,
     ) -> TaskHandle:
         mark = fingerprint(request) if request.idempotency_key else ""
         commit = replace(commit, starts=(new_run(task, mark, self._limits),))
         try:
-            await self._changes.commit(commit, events, task=task, launch=launch)
+            await self._changes.commit(commit, events, task=task, launch=launch, write=write)
         except RunKnownError as error:
             if error.row.fingerprint != mark:
                 raise IdempotencyConflictError(request.idempotency_key, error.row.run_id) from error

@@ -247,8 +247,8 @@ async def test_where_controls_fail_loud_a_pause_they_opened_is_given_up(served: 
     opened: list[Pause] = []
 
     class Watched(Coordinator):
-        async def request(self, request: Any) -> Pause:
-            opened.append(await super().request(request))
+        async def request(self, request: Any, **options: Any) -> Pause:
+            opened.append(await super().request(request, **options))
             return opened[-1]
 
     services = served(control_errors=ControlErrors.FAIL, pauses=Watched(clock=FakeClock()))
@@ -315,10 +315,10 @@ async def test_a_database_that_refuses_in_the_middle_of_a_batch_repeats_nothing(
     clock = FakeClock()
 
     class Flaky(Coordinator):
-        async def request(self, request: Any) -> Pause:
+        async def request(self, request: Any, **options: Any) -> Pause:
             if refusals:
                 raise refusals.pop()
-            return await super().request(request)
+            return await super().request(request, **options)
 
     bus = MemoryEventBus()
     recorder = EventRecorder(bus)
@@ -340,7 +340,7 @@ async def test_where_controls_fail_loud_so_does_a_database(served: Callable[...,
     """No worker resumes such a run, so nothing waits for the database."""
 
     class Down(Coordinator):
-        async def request(self, request: Any) -> Pause:
+        async def request(self, request: Any, **_: Any) -> Pause:
             raise DatabaseError("gone")
 
     with pytest.raises(DatabaseError, match="gone"):

@@ -58,7 +58,7 @@ def test_every_effect_keeps_its_rules(name: str) -> None:
     effect = AgentEffects(SERVICES).table().find(name)
     awaits, does = (effect.yields(StepCall("r", "1", name, one)) for one in (AwaitTask("t"), CallTool("x")))
     yields = does if awaits == does else "awaits"
-    assert (effect.is_intended, effect.is_interruptible, yields, effect.acts) == RULES[name]
+    assert (effect.is_intended or effect.commits, effect.is_interruptible, yields, effect.acts) == RULES[name]
 
 
 def test_no_effect_is_without_a_rule() -> None:
@@ -122,7 +122,7 @@ async def test_a_question_that_is_cut_short_in_the_asking_is_looked_for_at_the_e
     catalog = ToolCatalog()
     register_function(catalog, "pay", lambda: None)
     base = RunContext(quadruple=RUN, catalog=CatalogView(catalog))
-    live = LiveRun(base=base, planner=None, mailbox=SimpleNamespace(route_queued_answers=None), crew=None)  # type: ignore[arg-type]
+    live = LiveRun(base=base, planner=None, mailbox=SimpleNamespace(route_queued_answers=None, outbox=None), crew=None)  # type: ignore[arg-type]
     gate: Any = SimpleNamespace(run_guarded=cut_short)
     services = msgspec.structs.replace(SERVICES, executor=CatalogToolExecutor(catalog), gates=Gates({"pay": gate}))
     effects = AgentEffects(services)
@@ -141,7 +141,8 @@ async def test_a_question_about_a_call_in_doubt_that_is_cut_short_in_the_asking_
 
     catalog = ToolCatalog()
     register_function(catalog, "pay", lambda: None, policy=ToolPolicy(on_unknown=OnUnknown.PAUSE))
-    live = LiveRun(base=RunContext(quadruple=RUN), planner=None, mailbox=None, crew=None)  # type: ignore[arg-type]
+    mailbox: Any = SimpleNamespace(outbox=None)
+    live = LiveRun(base=RunContext(quadruple=RUN), planner=None, mailbox=mailbox, crew=None)  # type: ignore[arg-type]
     pauses: Any = SimpleNamespace(request=cut_short)
     services = msgspec.structs.replace(SERVICES, executor=CatalogToolExecutor(catalog), pauses=pauses)
     effects = AgentEffects(services)

@@ -101,6 +101,8 @@ class NotPreparedError(EngineError):
 class RunLeftError(EngineError):
     """This worker executes the run no further. The run has not ended: it stopped at its last recorded step."""
 
+    run_id = ""
+
 
 class RecordRefusedError(RunLeftError):
     """A step could not be recorded, so the run stopped there; the cause says why. It continues once that is fixed."""

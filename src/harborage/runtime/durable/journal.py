@@ -18,6 +18,10 @@ from harborage import codec
 from harborage.errors import HarborageError, error_text
 from harborage.events import safe_excerpt
 
+if TYPE_CHECKING:
+    from harborage.events import Event
+    from harborage.store import Commit, Committed, NewEvent
+
 _MAX_KEPT_TEXT: Final = 4_000
 
 _UNMARKED = 1
@@ -248,12 +252,32 @@ def kept_text(error: BaseException) -> str:
     return safe_excerpt(error_text(error), _MAX_KEPT_TEXT)
 
 
+class RecordWriter(Protocol):
+    """Adds entries to the end of a run's record and makes `changes` of other rows, in one commit: all or none.
+
+    See `RunWriter` for the changes, their events, and what is raised.
+    """
+
+    async def __call__(
+        self,
+        entries: Sequence[bytes],
+        changes: Commit,
+        events: Sequence[tuple[Event, NewEvent]],
+        accepted: Callable[[], None] | None,
+    ) -> Committed: ...
+
+
 class Record(Protocol):
     """Where the worker of a run writes down what happens. `append_now` is `append` without an await, of a record that
     is kept in memory; None for every other."""
 
     @property
     def append_now(self) -> Callable[[str, Sequence[bytes]], None] | None: ...
+
+    @property
+    def write(self) -> RecordWriter | None:
+        """Adds entries and changes other rows in one commit; None for a record that only takes entries."""
+        ...
 
     async def append(self, run_id: str, entries: Sequence[bytes]) -> None:
         """Add entries to the end of a run's record, all or none; they are kept once this returns."""

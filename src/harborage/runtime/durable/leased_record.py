@@ -19,6 +19,7 @@ from harborage.runtime.durable.journal import is_outcome
 from harborage.runtime.loop.controls import ControlEvent
 from harborage.store import Change, Commit, Committed, Guard, RunQuery
 from harborage.store.errors import (
+    CommitRefusedError,
     ControlsLeftError,
     LeaseLostError,
     RowNotFoundError,
@@ -30,9 +31,9 @@ from harborage.tasks.changes import EndedRun
 
 if TYPE_CHECKING:
     from harborage.concurrency import Crew
-    from harborage.events import RecordBus
+    from harborage.events import Event, RecordBus
     from harborage.runtime.durable.leased_run import LeasedRun
-    from harborage.store import Store
+    from harborage.store import NewEvent, Store
     from harborage.tasks.changes import Closing, RunEnds
 
 Refuse: TypeAlias = Callable[[ControlEvent], None]
@@ -49,6 +50,22 @@ class _Closing(NamedTuple):
 
     what: Closing
     event: BufferedEvent
+
+    @property
+    def along(self) -> _Along:
+        """What the commit that ends the member has to change along with it."""
+        return _Along(Commit(groups=(self.what.change,)), (self.event,))
+
+
+class _Along(NamedTuple):
+    """Changes of other rows that a commit of the run makes, with their events as they are stored."""
+
+    changes: Commit = Commit()
+    events: tuple[BufferedEvent, ...] = ()
+    accepted: Callable[[], None] | None = None
+
+
+_NOTHING_ALONG = _Along()
 
 
 class LeasedRecord:
@@ -167,6 +184,32 @@ class LeasedRecord:
         if self._buffer is not None:
             self._buffer.deliver(events, done)
 
+    async def write(
+        self,
+        entries: Sequence[bytes],
+        changes: Commit,
+        events: Sequence[tuple[Event, NewEvent]],
+        accepted: Callable[[], None] | None,
+    ) -> Committed:
+        """Add entries to the run's journal and make `changes` of other rows, in one commit under the run's lease.
+
+        Raises:
+            CommitRefusedError, RowNotFoundError: a condition of the changes does not hold; nothing was written.
+            RunTakenError, RecordRefusedError: nothing was written.
+        """
+        await self._wait_for_flush()
+        self._consumed += self._pop_consumed()
+        progress = self._has_progress(entries)
+        along = _Along(changes, tuple(BufferedEvent(*event) for event in events), accepted)
+        if self._commit_now is None:
+            slim, bodies = extract_bodies(entries, self._run.lease.run_id)
+        else:
+            slim, bodies = entries, _NO_BODIES
+        done = await self._write(slim, bodies, _PROGRESS if progress else None, along)
+        if progress:
+            self._run.attempts = 1
+        return done
+
     def _has_progress(self, entries: Sequence[bytes]) -> bool:
         """Return whether these entries are the first progress after attempts that made none."""
         return self._run.attempts > 1 and any(map(is_outcome, entries))
@@ -197,7 +240,8 @@ class LeasedRecord:
                 refused = self._reject_unconsumed(refused, refuse)
                 self._buffer.release_held()
             try:
-                done = await self._write(slim, bodies, change, closing)
+                along = _NOTHING_ALONG if closing is None else closing.along
+                done = await self._write(slim, bodies, change, along)
             except ControlsLeftError as error:
                 for control in error.controls:
                     self._run.admit(control)
@@ -258,15 +302,20 @@ class LeasedRecord:
         entries: Sequence[bytes],
         bodies: Mapping[str, bytes],
         change: Change | None,
-        closing: _Closing | None = None,
+        along: _Along = _NOTHING_ALONG,
     ) -> Committed:
         try:
-            done = await self._commit(entries, bodies, change, self._consumed, closing)
+            done = await self._commit(entries, bodies, change, self._consumed, along)
         except LeaseLostError as error:
             self._run.is_lost = True
             raise RunTakenError(self._run.lease.run_id) from error
         except (ControlsLeftError, StatusConflictError, RowNotFoundError):
             raise
+        except CommitRefusedError as error:
+            if along is not _NOTHING_ALONG:
+                raise  # its caller knows what a condition of its changes means
+            self._was_refused |= bool(entries)
+            raise RecordRefusedError(self._run.lease.run_id, error_text(error)) from error
         except BaseException as error:
             self._was_refused |= bool(entries)
             if isinstance(error, HarborageError):
@@ -282,12 +331,16 @@ class LeasedRecord:
         bodies: Mapping[str, bytes],
         change: Change | None,
         consumed: tuple[int, ...],
-        closing: _Closing | None = None,
+        along: _Along = _NOTHING_ALONG,
     ) -> Committed:
         run, buffer = self._run, self._buffer
         events = () if buffer is None else buffer.take_ready()
+        commit = self._build_commit(entries, bodies, change, consumed, events, along)
         try:
-            done = await self._store.commit(self._build_commit(entries, bodies, change, consumed, events, closing))
+            if along.accepted is not None and self._commit_now is not None:
+                done = self._commit_now(commit, along.accepted)
+            else:
+                done = await self._store.commit(commit)
         except asyncio.CancelledError:
             self._uncertain_entries, self._uncertain_events = len(entries), len(events)
             self._put_back(events)
@@ -302,7 +355,7 @@ class LeasedRecord:
             kept, self._uncertain_entries = self._uncertain_entries, 0
             run.position += kept
             self._deliver_uncertain_events()
-            return await self._commit(entries[kept:], bodies, change, consumed, closing)
+            return await self._commit(entries[kept:], bodies, change, consumed, along)
         except Exception:
             self._put_back(events)
             raise
@@ -310,7 +363,7 @@ class LeasedRecord:
         run.position += len(entries)
         self._consumed = self._consumed[len(consumed) :]
         if buffer is not None:
-            buffer.deliver(events if closing is None else (*events, closing.event), done)
+            buffer.deliver((*events, *along.events), done)
         return done
 
     def _deliver_uncertain_events(self) -> None:
@@ -332,22 +385,29 @@ class LeasedRecord:
         change: Change | None,
         consumed: tuple[int, ...],
         events: tuple[BufferedEvent, ...],
-        closing: _Closing | None = None,
+        along: _Along = _NOTHING_ALONG,
     ) -> Commit:
         guard = Guard(lease=self._run.lease, position=self._run.position)
-        if closing is not None:
-            events = (*events, closing.event)
-        if not events:
-            return Commit(guard=guard, entries=tuple(entries), bodies=bodies, change=change, consumed=consumed)
-        return Commit(
-            guard=guard,
-            entries=tuple(entries),
-            bodies=bodies,
-            change=change,
-            consumed=(*consumed, *(one.consumes for one in events if one.consumes)),
-            who=self._run.request.who.identity,
-            events=tuple(one.data for one in events),
-            groups=() if closing is None else (closing.what.change,),
+        if along is not _NOTHING_ALONG:
+            events = (*events, *along.events)
+        commit = Commit(guard=guard, entries=tuple(entries), bodies=bodies, change=change, consumed=consumed)
+        if events:
+            commit = replace(
+                commit,
+                consumed=(*consumed, *(one.consumes for one in events if one.consumes)),
+                who=self._run.request.who.identity,
+                events=tuple(one.data for one in events),
+            )
+        if along is _NOTHING_ALONG:
+            return commit
+        changes = along.changes
+        return replace(
+            commit,
+            starts=changes.starts,
+            moves=changes.moves,
+            opens=changes.opens,
+            settles=changes.settles,
+            groups=changes.groups,
         )
 
     async def _is_appended(self) -> bool:

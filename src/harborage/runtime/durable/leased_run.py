@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -12,13 +13,14 @@ from msgspec.structs import replace
 
 from harborage import codec
 from harborage.errors import error_text
+from harborage.runtime.durable.bodies import extract_bodies
 from harborage.runtime.durable.engine import ControlUnreadableError, RunPutOffError
 from harborage.runtime.durable.inbox import Inbox
 from harborage.runtime.durable.mailbox import Mailbox, earliest
 from harborage.runtime.durable.reader import Ending
 from harborage.runtime.loop.controls import ControlEvent
 from harborage.runtime.loop.seam import RunRequest
-from harborage.store import Change, Lease
+from harborage.store import Change, Commit, Lease, Status
 from harborage.store.times import micros
 
 if TYPE_CHECKING:
@@ -172,3 +174,16 @@ def put_off_change(run: LeasedRun, error: RunPutOffError) -> Change:
     """Return the change that releases a run whose next step is retried later, at its deadline at the latest."""
     until = earliest(error.until, run.request.deadline)
     return Change(release=True, progress=True, reason=error.reason, wake_at=micros(until))
+
+
+def add_start(commit: Commit, entries: Sequence[bytes], *, agent: str, worker: str, is_of_run: bool) -> Commit:
+    """Return the commit with the first entries of the run that it starts, claimed by `worker` if one is named.
+
+    In the commit of another run, as `is_of_run` says, large values stay in their entries: a body is of the run that
+    commits it.
+    """
+    (row,) = commit.starts
+    slim, bodies = (entries, {}) if is_of_run else extract_bodies(entries, row.run_id)
+    status = Status.RUNNING if worker else Status.PENDING
+    row = replace(row, entries=tuple(slim), agent=agent, worker=worker, status=status)
+    return replace(commit, starts=(row,), bodies=bodies)

@@ -8,9 +8,10 @@ because a step takes long, they are stored without entries.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from harborage.clock import SYSTEM_CLOCK
 from harborage.runtime.durable.engine import RunLeftError
@@ -20,7 +21,12 @@ from harborage.runtime.durable.journal import Entry, Record, encode_entry
 if TYPE_CHECKING:
     from harborage.clock import Timer, Timers
     from harborage.concurrency import Crew
+    from harborage.events import Event
+    from harborage.events.bus import RunWriter
     from harborage.runtime.durable.event_buffer import RunEventBuffer
+    from harborage.store import Commit, Committed, NewEvent
+
+T = TypeVar("T")
 
 EVENT_DELAY_S: Final = 0.02
 """How long a published event waits for entries to be stored with, in seconds."""
@@ -154,13 +160,43 @@ class Outbox:
             await self._wait_for_write()
         if not self._unsaved or self._record is None:
             return
+        append = partial(self._record.append, self._run_id)
+        await self._write_unsaved(append)
+
+    @property
+    def write(self) -> RunWriter | None:
+        """Stores the entries noted so far in one commit with changes of other rows; None where its record cannot.
+
+        Events that are held back stay so: the step that makes the changes has no outcome yet.
+        """
+        return None if self._record is None or self._record.write is None else self._write
+
+    async def _write(
+        self,
+        changes: Commit,
+        events: Sequence[tuple[Event, NewEvent]] = (),
+        accepted: Callable[[], None] | None = None,
+    ) -> Committed:
+        write = None if self._record is None else self._record.write
+        assert write is not None
+        self._callers += 1
+        try:
+            while self._is_writing:
+                await self._wait_for_write()
+            return await self._write_unsaved(lambda batch: write(batch, changes, events, accepted))
+        finally:
+            self._callers -= 1
+
+    async def _write_unsaved(self, write: Callable[[list[bytes]], Awaitable[T]]) -> T:
+        """Store the entries noted so far by `write`; where it fails, they wait for the next batch."""
         batch, self._unsaved = self._unsaved, []
         was_trailing, self._is_trailing = self._is_trailing, False
         self._is_writing = True
         self._batches += 1
         try:
-            await self._record.append(self._run_id, batch)
+            done = await write(batch)
             self._is_uncertain_entries = False
+            return done
         except BaseException as error:
             # Branches share the unsaved entries, so one that is cut short here must not lose those of others. An
             # entry that was stored all the same may be stored twice, which changes nothing.

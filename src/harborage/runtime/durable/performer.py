@@ -17,7 +17,7 @@ from harborage.concurrency import STOP, CancelScope, is_cancelled, take_back
 from harborage.crashes import is_order_to_stop
 from harborage.errors import error_text
 from harborage.runtime.durable import journal
-from harborage.runtime.durable.engine import RecordRefusedError, StepCrashedError, StrayCancellationError
+from harborage.runtime.durable.engine import RecordRefusedError, RunLeftError, StepCrashedError, StrayCancellationError
 from harborage.runtime.durable.journal import kept_text, raw
 from harborage.runtime.durable.steps import (
     Act,
@@ -89,7 +89,9 @@ class LocalPerformer:
         if call.begun:
             answer, call = await self._take_up(call, effect)
         if answer is None:
-            if effect.is_intended:
+            if effect.commits and outbox.write is not None:
+                self._note_intent(call)
+            elif effect.is_intended or effect.commits:
                 intent = self._note_intent(call)
                 if not outbox.flush_now():
                     await self._flush_intent(intent)
@@ -102,7 +104,7 @@ class LocalPerformer:
                 outbox.note(journal.Done(at=now, position=call.position, name=call.name, result=result))
                 if type(effect) is Act:
                     await self._follow(call, effect, result)
-                elif effect.is_intended and not outbox.flush_now():
+                elif effect.is_intended and not effect.commits and not outbox.flush_now():
                     await outbox.flush()
                 if self._was_stopped:  # the step finished although its host stops: its run goes no further here
                     raise asyncio.CancelledError
@@ -120,6 +122,8 @@ class LocalPerformer:
             effect.cut(call)  # in the process that is gone; it may come to nothing here, too
         if type(effect) is Think:
             return self._give_way(), call
+        if type(effect) is not Act:
+            return None, call
         return await self._clear_up(call, effect), replace(call, begun=0, since=None)
 
     def _note_intent(self, call: StepCall) -> bytes:
@@ -227,10 +231,8 @@ class LocalPerformer:
         """Give up a step that was put off where something has arrived meanwhile, which comes first."""
         return Cut(Interrupt.ARRIVAL) if self._mailbox.has_arrivals else None
 
-    async def _clear_up(self, doubted: StepCall, effect: Effect) -> Answer | None:
+    async def _clear_up(self, doubted: StepCall, effect: Act) -> Answer | None:
         """What became of a step that had begun in a process that is gone; None when it is to be done again."""
-        if type(effect) is not Act:
-            return None
         doubt = self._doubt(doubted, effect)
         if doubt is Doubt.ASK and effect.unknown is not None:
             return Done(effect.unknown(doubted))
@@ -265,6 +267,8 @@ class LocalPerformer:
             case asyncio.CancelledError():
                 is_meant = self._is_stopping is None or self._is_interrupted(effect, call)
                 return None if is_meant and is_cancelled() else StrayCancellationError(call.name)
+            case RunLeftError():
+                return None if error.run_id == self._run_id else error
             case Exception():
                 return error
             case _:

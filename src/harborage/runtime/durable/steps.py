@@ -115,6 +115,9 @@ class Rules:
     is_intended = False
     """Whether an intent is recorded before the work begins."""
 
+    commits = False
+    """Whether the step commits its change itself, and its intent with that."""
+
     only_thinks = False
     """Whether the step does nothing but find an answer: it may begin before what led to it is recorded."""
 
@@ -180,11 +183,13 @@ class Think(Kind, frozen=True, kw_only=True):
 class Change(Kind, frozen=True, kw_only=True):
     """Writes a row of its own, such as a pause or a task, and finds it again by the step's key when it is repeated.
 
-    With `acts` it does not begin once the run is cancelled.
+    With `commits` the row is written in one commit with the intent of the step, under the lease of the run. With `acts`
+    it does not begin once the run is cancelled.
     """
 
     recalled: Recalled | None = None
     acts: bool = False
+    commits: bool = False
 
     is_intended = True
 
@@ -223,12 +228,13 @@ class Wait(Kind, frozen=True, kw_only=True):
     """Only waits, so it has no effect to lose and can begin again; every cancel and the deadline cut it short.
 
     `waits_for` says what for: the run may leave memory meanwhile, and the step begins again when it is back. It returns
-    None while there is still something to do that would be cut short.
+    None while there is still something to do that would be cut short. With `commits` it opens what it waits for in one
+    commit with its intent.
     """
 
     waits_for: Callable[[StepCall], Waiting | None] | None = None
     cut: Callable[[StepCall], None] | None = None
-    is_intended: bool = False
+    commits: bool = False
     yields_to_pause: bool = False
 
     is_interruptible = True

@@ -14,8 +14,6 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from harborage.clock import SYSTEM_CLOCK, Timer, Timers, sleep
 from harborage.concurrency import CLOSE_GRACE_S, STOP, Crew
 from harborage.crashes import contained
@@ -23,7 +21,6 @@ from harborage.errors import HarborageError, error_reason, error_text
 from harborage.events import ANNOUNCED, BusStalledError
 from harborage.identity import require_quadruple
 from harborage.ids import new_id
-from harborage.runtime.durable.bodies import extract_bodies
 from harborage.runtime.durable.control_sender import MAX_UNREAD, ControlSender, cancel_control, check_handles
 from harborage.runtime.durable.engine import (
     EngineClosedError,
@@ -41,7 +38,7 @@ from harborage.runtime.durable.histories import finish_of, request_of, steps_of
 from harborage.runtime.durable.inbox import InboxRegistry
 from harborage.runtime.durable.journal import Ended, Started, decode_entry, encode_entry, raw
 from harborage.runtime.durable.leased_record import LeasedRecord
-from harborage.runtime.durable.leased_run import LeasedRun, leased_run_of, parking_change, put_off_change
+from harborage.runtime.durable.leased_run import LeasedRun, add_start, leased_run_of, parking_change, put_off_change
 from harborage.runtime.durable.polling import MIN_POLL_S, ControlDelivery, PollTimer
 from harborage.runtime.durable.reader import KEPT, UNREADABLE, ResultWaiters, RunReader, is_blocked, status_of
 from harborage.runtime.loop.seam import Concluded, Program, RunRequest
@@ -52,6 +49,7 @@ from harborage.store.port import commit_now_of, keep_alive
 
 if TYPE_CHECKING:
     from harborage.events import RecordBus
+    from harborage.events.bus import RunWriter
     from harborage.planner import Finish
     from harborage.runtime.durable.pauses.coordinator import Coordinator
     from harborage.runtime.durable.steps import EffectTable
@@ -139,9 +137,10 @@ class StoredEngine:
         *,
         seed: Sequence[bytes] = (),
         accepted: Callable[[], None] | None = None,
+        write: RunWriter | None = None,
     ) -> Committed:
         """Start a run with all else that changes with it: `commit` has one start, its row. `accepted` as a store in
-        memory takes it.
+        memory takes it; `write` commits for the run that starts this one.
 
         Raises:
             EngineClosedError, EngineStoppedError: nothing has changed.
@@ -150,15 +149,15 @@ class StoredEngine:
         self._check_open()
         (row,) = commit.starts
         entries = [encode_entry(Started(at=self._clock.now(), request=raw(request))), *steps_of(seed, row.run_id)]
-        slim, bodies = extract_bodies(entries, row.run_id)
         commit_now = commit_now_of(self._store)
         # In memory the worker that serves begins at once. Elsewhere a start that is cut short may be kept, and then
         # must not belong to a worker that knows nothing of it.
         worker = self._worker if self._is_joined and commit_now is not None else ""
-        status = Status.RUNNING if worker else Status.PENDING
-        row = replace(row, entries=tuple(slim), agent=self._agent, worker=worker, status=status)
-        commit = replace(commit, starts=(row,), bodies=bodies)
-        done = await self._store.commit(commit) if commit_now is None else commit_now(commit, accepted)
+        commit = add_start(commit, entries, agent=self._agent, worker=worker, is_of_run=write is not None)
+        if write is not None:
+            done = await write(commit, accepted=accepted)
+        else:
+            done = await self._store.commit(commit) if commit_now is None else commit_now(commit, accepted)
         if worker:
             lease, position = Lease(row.run_id, worker, 1), len(entries)
             run = LeasedRun(request=request, lease=lease, position=position, group=row.group, parent=row.parent)

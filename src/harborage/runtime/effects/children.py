@@ -48,6 +48,7 @@ from harborage.tasks import (
 
 if TYPE_CHECKING:
     from harborage.clock import Timers
+    from harborage.events.bus import RunWriter
     from harborage.identity import Quadruple
     from harborage.planner import SpawnTask
 
@@ -89,10 +90,11 @@ async def spawn_task(
     key: str,
     max_depth: int,
     deadline: datetime | None = None,
+    write: RunWriter | None = None,
 ) -> Spawned:
     """Spawn a child of the run `who`, alone in a group of its own unless the decision names one.
 
-    A `deadline` later than the run's own is cut to it.
+    A `deadline` later than the run's own is cut to it. `write` is how the run commits, here and below.
 
     Raises:
         SpawnDepthExceededError: the child would be too deep.
@@ -101,7 +103,7 @@ async def spawn_task(
         HarborageError: the registry refused.
     """
     await check_spawn_depth(registry, who, max_depth)
-    spawned = await (_spawn_in_group if spawn.group_id else _spawn_alone)(registry, who, spawn, key, deadline)
+    spawned = await (_spawn_in_group if spawn.group_id else _spawn_alone)(registry, who, spawn, key, deadline, write)
     handle, group_id = spawned
     kind = str(spawn.kind or "background")
     return Spawned(task_id=handle.id, kind=kind, group_id=group_id, group_name=spawn.group_id)
@@ -114,6 +116,7 @@ async def await_work(
     *,
     clock: Timers,
     on_waiting: OnWaiting | None = None,
+    write: RunWriter | None = None,
 ) -> dict[str, Any]:
     """How a task, or all members of a group, of this session ended, once they have.
 
@@ -133,15 +136,15 @@ async def await_work(
         group = await find_group(registry, who, target)
         if group is None:
             raise
-        return await _await_group(registry, who, group, target, clock=clock, on_waiting=on_waiting)
+        return await _await_group(registry, who, group, target, clock=clock, on_waiting=on_waiting, write=write)
     if task.status.is_terminal:
         return task_outcome(task)
-    await registry.begin_wait(who.run_id, target, who=who)
+    await registry.begin_wait(who.run_id, target, who=who, write=write)
     if on_waiting is not None:
         on_waiting(Waiting(run_id=target))
     # A run that is cancelled here may only leave memory: what it waits for stays noted until the step is over.
     outcome = task_outcome(await registry.wait_ended(target, who=who))
-    await registry.end_wait(who.run_id, who=who)
+    await registry.end_wait(who.run_id, who=who, write=write)
     return outcome
 
 
@@ -220,14 +223,15 @@ async def _await_group(
     *,
     clock: Timers,
     on_waiting: OnWaiting | None,
+    write: RunWriter | None,
 ) -> dict[str, Any]:
     if not group.status.is_terminal:
         with _naming(group.id, name):
-            await registry.begin_wait(who.run_id, group.id, who=who)
+            await registry.begin_wait(who.run_id, group.id, who=who, write=write)
         await seal_own(registry, who, group)
     is_sealed = group.status is not GroupStatus.OPEN or group.owner_task_id == who.run_id
     completion = await group_ended(registry, who, group.id, clock=clock, on_waiting=on_waiting, is_sealed=is_sealed)
-    await registry.end_wait(who.run_id, who=who)
+    await registry.end_wait(who.run_id, who=who, write=write)
     if is_own_group(group.id) and len(completion.members) == 1:
         return _outcome(completion.members[0])
     return group_outcome(completion, name)
@@ -274,17 +278,28 @@ async def _named_group(registry: TaskRegistry, who: Quadruple, spawn: SpawnTask)
 
 
 async def _spawn_alone(
-    registry: TaskRegistry, who: Quadruple, spawn: SpawnTask, key: str, deadline: datetime | None
+    registry: TaskRegistry,
+    who: Quadruple,
+    spawn: SpawnTask,
+    key: str,
+    deadline: datetime | None,
+    write: RunWriter | None,
 ) -> tuple[TaskHandle, TaskGroupID]:
     """Spawn into a group of the task's own."""
     group_id = own_group_id(who, key or new_id())  # without a key nobody asks again, and any two are two groups
     request = spawn_request(who, spawn, key, group_id, deadline=deadline)
     group = _group_request(who, spawn, group_id)
-    return await registry.spawn_alone(request, group, is_awaited=spawn.spec.retain_turn), group_id
+    handle = await registry.spawn_alone(request, group, is_awaited=spawn.spec.retain_turn, write=write)
+    return handle, group_id
 
 
 async def _spawn_in_group(
-    registry: TaskRegistry, who: Quadruple, spawn: SpawnTask, key: str, deadline: datetime | None
+    registry: TaskRegistry,
+    who: Quadruple,
+    spawn: SpawnTask,
+    key: str,
+    deadline: datetime | None,
+    write: RunWriter | None,
 ) -> tuple[TaskHandle, TaskGroupID]:
     """Spawn into the group that the decision names."""
     group = await _named_group(registry, who, spawn)
@@ -292,8 +307,9 @@ async def _spawn_in_group(
         with _naming(group.id, spawn.group_id):
             if spawn.spec.retain_turn:
                 # Refused before there is a task, and noted before the child can wait for this run.
-                await registry.begin_wait(who.run_id, group.id, who=who)
-            return await registry.spawn(spawn_request(who, spawn, key, group.id, deadline=deadline)), group.id
+                await registry.begin_wait(who.run_id, group.id, who=who, write=write)
+            request = spawn_request(who, spawn, key, group.id, deadline=deadline)
+            return await registry.spawn(request, write=write), group.id
     except TaskLimitError:
         if not group.members and group.owner_task_id == who.run_id:
             await registry.cancel_group(group.id, "its first task was not spawned", who=who)

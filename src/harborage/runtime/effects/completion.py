@@ -44,6 +44,7 @@ from harborage.tasks.rows import outcome_of_failure, outcome_of_result
 
 if TYPE_CHECKING:
     from harborage.events import Payload
+    from harborage.events.bus import RunWriter
     from harborage.identity import Quadruple
     from harborage.runtime.effects.run_resources import LiveRun
     from harborage.runtime.effects.services import AgentServices
@@ -96,7 +97,7 @@ async def fail(services: AgentServices, live: LiveRun, failure: TaskFailure) -> 
     """Fail the run's task with the loop; withdraw the pause that the run waited for."""
     await _withdraw_and_reject(services, live)
     if live.state is not None and live.state.pause is not None:
-        await withdraw(services, live.base.quadruple, live.state.pause.token)
+        await withdraw(services, live.base.quadruple, live.state.pause.token, live.write)
     await end_children(services, live, None)
     announce_failure(services, live.base.quadruple, failure)
 
@@ -129,10 +130,10 @@ async def _answer(services: AgentServices, live: LiveRun, finish: Finish) -> byt
     return codec.encode(AnswerEnvelope(answer=answer, finish_reason=str(finish.reason), tool_calls_seen=steps))
 
 
-async def withdraw(services: AgentServices, who: Quadruple, token: str) -> None:
+async def withdraw(services: AgentServices, who: Quadruple, token: str, write: RunWriter | None) -> None:
     """Withdraw a pause that its run no longer waits for, so that no person answers it for nothing."""
     with suppress(PauseNotFoundError):
-        await services.pauses.withdraw(token, who=who)
+        await services.pauses.withdraw(token, who=who, write=write)
 
 
 def refuse(services: AgentServices, control: ControlEvent) -> None:
@@ -144,7 +145,7 @@ def refuse(services: AgentServices, control: ControlEvent) -> None:
 async def withdraw_unanswered(services: AgentServices, live: LiveRun) -> None:
     """Withdraw the approvals that the run requested and no longer waits for."""
     for token in await _unanswered(services, live):
-        await withdraw(services, live.base.quadruple, token)
+        await withdraw(services, live.base.quadruple, token, live.write)
 
 
 async def _withdraw_and_reject(services: AgentServices, live: LiveRun) -> None:

@@ -77,6 +77,7 @@ from harborage.tools.enums import ARTIFACT_FETCH, MAX_FETCH_BYTES
 if TYPE_CHECKING:
     from harborage.artifacts import ArtifactStore
     from harborage.events import Event, EventBus
+    from harborage.events.bus import RunWriter
     from harborage.identity import Quadruple
     from harborage.tasks import TaskRegistry
     from harborage.tools import BetweenAttempts
@@ -331,15 +332,25 @@ class CatalogToolExecutor:
         except Exception as error:  # noqa: BLE001 - a probe that fails has found out nothing
             return unknown(call.tool, f"its probe failed: {error_reason(error)}")
 
-    async def spawn(self, who: Quadruple, spawn: SpawnTask, *, key: str, deadline: datetime | None = None) -> Spawned:
-        """Start a child task, which ends by `deadline`; the same key starts it once."""
-        registry = self._registry("SpawnTask")
-        return await spawn_task(registry, who, spawn, key=key, max_depth=self._max_depth, deadline=deadline)
+    async def spawn(
+        self,
+        who: Quadruple,
+        spawn: SpawnTask,
+        *,
+        key: str,
+        deadline: datetime | None = None,
+        write: RunWriter | None = None,
+    ) -> Spawned:
+        """Start a child task, which ends by `deadline`; the same key starts it once. `write` is how the run commits."""
+        registry, most = self._registry("SpawnTask"), self._max_depth
+        return await spawn_task(registry, who, spawn, key=key, max_depth=most, deadline=deadline, write=write)
 
-    async def join(self, who: Quadruple, target: str, on_waiting: OnWaiting | None = None) -> dict[str, Any]:
-        """How a task ended, or all members of a group did, once they have."""
+    async def join(
+        self, who: Quadruple, target: str, on_waiting: OnWaiting | None = None, write: RunWriter | None = None
+    ) -> dict[str, Any]:
+        """How a task ended, or all members of a group did, once they have. `write` is how the run commits."""
         registry = self._registry("AwaitTask")
-        return await await_work(registry, who, target, clock=self._clock, on_waiting=on_waiting)
+        return await await_work(registry, who, target, clock=self._clock, on_waiting=on_waiting, write=write)
 
     def _registry(self, shape: str) -> TaskRegistry:
         if self._tasks is None:
@@ -401,10 +412,15 @@ class CatalogToolExecutor:
         return kept(projection, tool, who=who, store=self._artifacts, logger=self._logger)
 
     async def awaited(
-        self, who: Quadruple, target: str, name: str = AWAITED, on_waiting: OnWaiting | None = None
+        self,
+        who: Quadruple,
+        target: str,
+        name: str = AWAITED,
+        on_waiting: OnWaiting | None = None,
+        write: RunWriter | None = None,
     ) -> tuple[Any, Any]:
         """How a task or group ended, once it has, as it was and as the planner sees it."""
-        outcome = await self.join(who, target, on_waiting)
+        outcome = await self.join(who, target, on_waiting, write)
         answer = outcome.get("result")
         if is_kept_summary(answer):
             return outcome, answer  # kept when the task ended: its reference is all there is to show

@@ -110,7 +110,7 @@ class InterruptedCalls:
             key=f"unknown:{call.key}/{call.begun}",
         )
         try:
-            pause = await services.pauses.request(question)
+            pause = await services.pauses.request(question, write=live.write, is_repeated=True)
         except asyncio.CancelledError:
             live.was_cut_at_gate = True  # the pause may have been stored all the same
             raise

@@ -40,6 +40,7 @@ from harborage.state.errors import DatabaseError
 
 if TYPE_CHECKING:
     from harborage.clock import Timers
+    from harborage.events.bus import RunWriter
     from harborage.identity import Quadruple
 
 Manifest: TypeAlias = tuple[ArtifactManifestEntry, ...]
@@ -174,6 +175,11 @@ class LiveRun(msgspec.Struct, kw_only=True):
         self.mailbox.begin_wait()
         yield
         self.between_attempts.discard(call.position)  # not when it is cut short there: that must be seen to be why
+
+    @property
+    def write(self) -> RunWriter | None:
+        """How the run commits what its steps change; None for a run without a record."""
+        return None if self.mailbox.outbox is None else self.mailbox.outbox.write
 
     @property
     def gated(self) -> Container[str]:

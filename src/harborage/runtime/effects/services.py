@@ -15,6 +15,7 @@ from harborage.concurrency import CANCEL_GRACE_S, Crew, leavable
 from harborage.errors import HarborageError, error_reason, error_text
 from harborage.events import REDACTOR_DRIVERS, Event, EventBus, EventType, Payload, Redactor
 from harborage.identity import Quadruple
+from harborage.runtime.durable.engine import RunLeftError
 from harborage.runtime.durable.mailbox import earliest
 from harborage.runtime.durable.pauses.coordinator import Coordinator
 from harborage.runtime.effects.context_providers import ContextProviders
@@ -90,8 +91,8 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     logger: logging.Logger = logging.getLogger("harborage.runtime")
 
     def reraise_refusal(self, error: HarborageError) -> None:
-        """Raise a database error of a recorded run again: the step has not failed, and is retried."""
-        if isinstance(error, DatabaseError) and self.is_recorded:
+        """Raise an error again for which a recorded run is left: the step has not failed, and is retried."""
+        if isinstance(error, RunLeftError) or (isinstance(error, DatabaseError) and self.is_recorded):
             raise error
 
     def answer_by(self, ttl: timedelta | None, deadline: datetime | None) -> datetime | None:

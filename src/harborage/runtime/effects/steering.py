@@ -17,6 +17,7 @@ from harborage.events import ControlLifecyclePayload, EventType, PauseResumedPay
 from harborage.identity import bound
 from harborage.planner import PauseReason, Trajectory
 from harborage.planner.errors import ToolContextLostError
+from harborage.runtime.durable.engine import RunLeftError
 from harborage.runtime.durable.pauses.errors import AlreadyResumedError, PauseNotFoundError, PauseScopeMismatchError
 from harborage.runtime.effects.approval.errors import ApprovalNotFoundError, InvalidApprovalError
 from harborage.runtime.effects.approval.model import ApprovalDecision
@@ -35,6 +36,7 @@ from harborage.state.errors import DatabaseError
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from harborage.events.bus import RunWriter
     from harborage.identity import Quadruple
     from harborage.runtime.effects.approval.gate import ApprovalGate
     from harborage.runtime.effects.hard_cancel import HardCancel
@@ -57,12 +59,13 @@ async def steer(
     key: str = "",
     hard_cancel: HardCancel | None = None,
     deadline: datetime | None = None,
+    write: RunWriter | None = None,
 ) -> list[Steered]:
     """Apply the controls of one batch in order; each ends as applied or failed, in the events and in the history.
 
     `key` identifies the batch: applied again after a crash, it finds the pause that it opened. `hard_cancel` is the
     run's hook; a hard cancel calls it unless it was called before, and waits until it has returned. `deadline` is the
-    run's.
+    run's, and `write` how it commits.
 
     Raises:
         Exception: the error of the first control that failed, if a failed control ends the run.
@@ -80,14 +83,16 @@ async def steer(
             if request.awaits_provider and pause is None and control.type is ControlType.RESUME:
                 outcome = Steered(control=control)  # its arrival resumed the run
             else:
-                apply = partial(_apply, task_id=request.task_id, key=f"{key}/{index}", deadline=deadline)
+                apply = partial(_apply, task_id=request.task_id, key=f"{key}/{index}", deadline=deadline, write=write)
                 outcome = await _apply_with_retries(services, who, control, apply, pause)
+        except RunLeftError:
+            raise  # the next worker that executes the run applies the batch again
         except Exception as error:
             await _drop_answer(services, who, control)
             _record(services, who, control, error)
             if services.control_errors is ControlErrors.FAIL:
                 if pause is not None and pause is not request.pause:
-                    await withdraw(services, who, pause.token)
+                    await withdraw(services, who, pause.token, write)
                 raise
             outcomes.append(Steered(control=control, error=failure_code(error)))
             continue
@@ -136,6 +141,7 @@ async def open_pause(
     key: str,
     handles: Trajectory | None = None,
     deadline: datetime | None = None,
+    write: RunWriter | None = None,
 ) -> OpenPause:
     """Open a pause on the coordinator, with the earlier of two deadlines: the runtime's limit for pauses, and the run's
     `deadline`, because an answer after the end of the run has no effect."""
@@ -147,7 +153,9 @@ async def open_pause(
             trajectory=handles,
             deadline=services.answer_by(services.pause_ttl, deadline),
             key=f"pause:{key}" if services.keys_pauses else "",
-        )
+        ),
+        write=write,
+        is_repeated=services.keys_pauses,
     )
     return OpenPause(pause.token, reason, pause.deadline)
 
@@ -182,6 +190,7 @@ async def _apply(
     task_id: str,
     key: str,
     deadline: datetime | None,
+    write: RunWriter | None,
 ) -> Steered:
     match control.type:
         case ControlType.INJECT_CONTEXT | ControlType.REDIRECT | ControlType.USER_MESSAGE | ControlType.CANCEL:
@@ -193,10 +202,12 @@ async def _apply(
             if pause is not None:
                 return Steered(control=control)
             payload = {**(control.payload or {}), "requested_by": "steering"}
-            opened = await open_pause(services, who, PauseReason.AWAIT_INPUT, payload, key=key, deadline=deadline)
+            opened = await open_pause(
+                services, who, PauseReason.AWAIT_INPUT, payload, key=key, deadline=deadline, write=write
+            )
             return Steered(control=control, opened=opened)
         case ControlType.RESUME | ControlType.APPROVE | ControlType.REJECT:
-            return await _resume(services, who, control, pause)
+            return await _resume(services, who, control, pause, write)
         case _ as unreachable:
             assert_never(unreachable)
 
@@ -215,7 +226,13 @@ async def _propagate_cancel(
     services.logger.warning("run %s: the hard cancel hook failed: %s", who.run_id, error_reason(error))
 
 
-async def _resume(services: AgentServices, who: Quadruple, control: ControlEvent, pause: OpenPause | None) -> Steered:
+async def _resume(
+    services: AgentServices,
+    who: Quadruple,
+    control: ControlEvent,
+    pause: OpenPause | None,
+    write: RunWriter | None,
+) -> Steered:
     gate = _gate_of(services, who, control)
     if gate is not None:
         await _answer_call(services, who, control, partial(_resolve_approval, gate, control))
@@ -230,7 +247,8 @@ async def _resume(services: AgentServices, who: Quadruple, control: ControlEvent
     if control.type is ControlType.REJECT:
         payload["rejected"] = True
     try:
-        resolved: Pause = await services.pauses.resume(pause.token, RESUMES[control.type], payload, who=who)
+        answer = RESUMES[control.type]
+        resolved: Pause = await services.pauses.resume(pause.token, answer, payload, who=who, write=write)
     except AlreadyResumedError:
         resolved = await services.pauses.status(pause.token, who=who)
         if not _is_resolved_by(control, resolved):

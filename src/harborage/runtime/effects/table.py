@@ -130,7 +130,7 @@ class AgentEffects:
             {
                 "plan": Think(run=self._plan, result=Planned, recalled=self._planned_before),
                 "steer": Note(run=self._steer, result=list[Steered]),
-                "pause.request": Change(run=self._request_pause, result=OpenPause),
+                "pause.request": Change(run=self._request_pause, result=OpenPause, commits=True),
                 "pause.abandon": Note(run=self._abandon_pause),
                 "dispatch": Act(
                     run=self._dispatch,
@@ -146,7 +146,7 @@ class AgentEffects:
                     result=Approval,
                     waits_for=self._answer_due,
                     cut=self._unanswered,
-                    is_intended=True,
+                    commits=True,
                 ),
                 "tool.": Act(
                     run=self._tool,
@@ -186,7 +186,9 @@ class AgentEffects:
         request: SteerRequest = call.payload
         who, deadline = live.base.quadruple, live.base.budget.deadline
         hook = self._hard_cancel(live)
-        outcomes = await steer(self._services, who, request, key=call.key, hard_cancel=hook, deadline=deadline)
+        outcomes = await steer(
+            self._services, who, request, key=call.key, hard_cancel=hook, deadline=deadline, write=live.write
+        )
         if any(control.type is ControlType.CANCEL for control in request.controls):
             await self._take_back_questions(live)
         return outcomes
@@ -207,12 +209,19 @@ class AgentEffects:
         handles = None if trajectory is None else Trajectory(tool_context=trajectory.tool_context)
         who, deadline = live.base.quadruple, live.base.budget.deadline
         return await open_pause(
-            self._services, who, request.reason, request.payload, key=call.key, handles=handles, deadline=deadline
+            self._services,
+            who,
+            request.reason,
+            request.payload,
+            key=call.key,
+            handles=handles,
+            deadline=deadline,
+            write=live.write,
         )
 
     async def _abandon_pause(self, call: StepCall) -> None:
         pause: OpenPause = call.payload
-        await withdraw(self._services, self._who(call), pause.token)
+        await withdraw(self._services, self._who(call), pause.token, self._live[call.run_id].write)
 
     async def _dispatch(self, call: StepCall) -> Dispatched:
         live = self._live[call.run_id]
@@ -290,7 +299,13 @@ class AgentEffects:
         )
         try:
             check = partial(self._objection, live, wanted.tool)
-            args = await gate.run_guarded(request, on_waiting=live.mailbox.route_queued_answers, objection=check)
+            args = await gate.run_guarded(
+                request,
+                on_waiting=live.mailbox.route_queued_answers,
+                objection=check,
+                write=live.write,
+                is_repeated=call.begun > 0,
+            )
             await live.mailbox.wait_for_answers()  # one commit has the answer's effect and its consumption
             return Approval(args=args)
         except asyncio.CancelledError as cancelled:

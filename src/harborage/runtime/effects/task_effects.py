@@ -42,7 +42,7 @@ class TaskEffects:
             "task.begin": Note(run=self._begin),
             "task.end": Note(run=self._end, result=TaskEnd),
             "task.fail": Note(run=self._fail),
-            "task.spawn": Change(run=self._spawn, recalled=self._spawned_before, acts=True),
+            "task.spawn": Change(run=self._spawn, recalled=self._spawned_before, acts=True, commits=True),
             "task.await": Wait(run=self._await, waits_for=self._awaited, cut=self._left_waiting, yields_to_pause=True),
         }
 
@@ -72,8 +72,8 @@ class TaskEffects:
         try:
             if self._services.admit is not None:
                 await self._services.admit(self._who(call))
-            deadline = live.base.budget.deadline
-            spawned = await self._executor(call.run_id).spawn(self._who(call), spawn, key=key, deadline=deadline)
+            executor, deadline = self._executor(call.run_id), live.base.budget.deadline
+            spawned = await executor.spawn(self._who(call), spawn, key=key, deadline=deadline, write=live.write)
         except HarborageError as error:
             self._services.reraise_refusal(error)
             return failed(error_reason(error)).observation  # type: ignore[no-any-return]
@@ -104,7 +104,8 @@ class TaskEffects:
         on_waiting = partial(live.waiting.__setitem__, call.position)
         try:
             # What is recorded is what the planner sees: a heavy result is kept in the artifact store as that of a tool.
-            _, seen = await self._executor(call.run_id).awaited(self._who(call), target, name, on_waiting)
+            executor = self._executor(call.run_id)
+            _, seen = await executor.awaited(self._who(call), target, name, on_waiting, live.write)
         except HarborageError as error:
             self._services.reraise_refusal(error)
             return failed(error_reason(error)).observation

@@ -453,7 +453,7 @@ class _ReplayedRun:
 class _NullRecord:
     """The record of a replay, which keeps nothing."""
 
-    append_now = None
+    append_now = write = None
 
     async def append(self, run_id: str, entries: Sequence[bytes]) -> None:
         pass

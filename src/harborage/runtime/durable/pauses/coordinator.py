@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.errors import HarborageError, InvalidOptionError, error_reason
-from harborage.events import Event, EventBus, EventType, PauseRequestedPayload, PauseResumedPayload, Payload
+from harborage.events import Event, EventBus, EventType, PauseRequestedPayload, PauseResumedPayload, RecordBus
 from harborage.identity import Quadruple, current_quadruple, effective_quadruple, held_scopes, require_triple
 from harborage.ids import named_id, new_id
 from harborage.planner.decisions import PauseReason
@@ -64,6 +64,7 @@ from harborage.store.memory import MemoryStore
 from harborage.store.times import micros
 
 if TYPE_CHECKING:
+    from harborage.events.bus import RunWriter
     from harborage.planner.views import HandleRegistry
     from harborage.store import PauseRow, Store
 
@@ -104,8 +105,13 @@ class Coordinator:
         self._clock = clock
         self._waiters = Waiters()
 
-    async def request(self, request: PauseRequest) -> Pause:
+    async def request(
+        self, request: PauseRequest, *, write: RunWriter | None = None, is_repeated: bool = False
+    ) -> Pause:
         """Open a pause, or return the one that has the same key.
+
+        `write`, here and below, is how the run commits that makes the change itself. `is_repeated` says that such a run
+        may have opened it before.
 
         Raises:
             IdentityRequiredError, InvalidReasonError, PauseDecisionError, InvalidOptionError: in this order.
@@ -113,10 +119,10 @@ class Coordinator:
             DatabaseError, StoreError: the store refused. In every case nothing is recorded.
         """
         pause = self._build_pause(request)
-        done = await self._store.commit(Commit(opens=(encode_open_pause(pause),)))
-        if not all(done.opened):
+        if is_repeated and (known := await self._find(pause.token)) is not None:
+            return self._wake_if_resolved(known).without_trajectory()
+        if not await self._open(pause, write):
             return self._wake_if_resolved(await self._read(pause.token)).without_trajectory()
-        self._publish(EventType.PAUSE_REQUESTED, pause, PauseRequestedPayload(token=pause.token, reason=pause.reason))
         return pause.without_trajectory()
 
     async def resume(
@@ -128,6 +134,7 @@ class Coordinator:
         sealed: bytes | None = None,
         who: Who | None = None,
         scopes: frozenset[str] | None = None,
+        write: RunWriter | None = None,
     ) -> Pause:
         """Resolve a pause, as its owner or an admin of its tenant. Exactly one caller succeeds.
 
@@ -157,9 +164,9 @@ class Coordinator:
             self._check_handles(pause)
         answer = plain_payload(payload)
         resolved = pause.resolve(chosen, answer, now, sealed=sealed, by=caller.user_id)
-        return await self._resolve(resolved, _STATUSES[chosen], answer)
+        return await self._resolve(resolved, _STATUSES[chosen], answer, write)
 
-    async def withdraw(self, token: str, *, who: Who | None = None) -> bool:
+    async def withdraw(self, token: str, *, who: Who | None = None, write: RunWriter | None = None) -> bool:
         """Reject a pause that no call waits for any more; return False if it was resolved before.
 
         Raises:
@@ -174,7 +181,7 @@ class Coordinator:
             return False
         try:
             resolved = pause.resolve(PauseDecision.REJECT, WITHDRAWN, self._clock.now())
-            await self._resolve(resolved, PauseStatus.CANCELLED, None)
+            await self._resolve(resolved, PauseStatus.CANCELLED, None, write)
         except AlreadyResumedError:
             return False
         return True
@@ -320,10 +327,26 @@ class Coordinator:
         Raises:
             PauseNotFoundError: there is no such pause.
         """
-        rows = (await self._store.pauses(PauseQuery(tokens=(token,), limit=1))).rows
-        if not rows:
+        if (pause := await self._find(token)) is None:
             raise PauseNotFoundError(token)
-        return decode_row(rows[0])
+        return pause
+
+    async def _find(self, token: str) -> Pause | None:
+        rows = (await self._store.pauses(PauseQuery(tokens=(token,), limit=1))).rows
+        return decode_row(rows[0]) if rows else None
+
+    async def _open(self, pause: Pause, write: RunWriter | None) -> bool:
+        """Store a new pause and publish its event; return False if there is one with its token."""
+        body = PauseRequestedPayload(token=pause.token, reason=pause.reason)
+        event = Event(type=EventType.PAUSE_REQUESTED, identity=pause.identity, payload=body)
+        commit, bus = Commit(opens=(encode_open_pause(pause),)), self._bus
+        if write is not None and isinstance(bus, RecordBus) and bus.store is self._store:
+            done = await write(commit, [bus.prepare(event)])
+            return all(done.opened)
+        done = await (self._store.commit(commit) if write is None else write(commit))
+        if all(done.opened):
+            self._publish(event)
+        return all(done.opened)
 
     async def _expire(self, pause: Pause, now: datetime) -> Pause:
         """Resolve a pause whose deadline has passed, and return it as this process or a faster one has resolved it."""
@@ -332,20 +355,23 @@ class Coordinator:
         except AlreadyResumedError:
             return await self._read(pause.token)
 
-    async def _resolve(self, resolved: Pause, status: PauseStatus, payload: dict[str, Any] | None) -> Pause:
+    async def _resolve(
+        self, resolved: Pause, status: PauseStatus, payload: dict[str, Any] | None, write: RunWriter | None = None
+    ) -> Pause:
         """Store that a pause is resolved, publish it, and wake the calls that wait for it here.
 
         Raises:
             AlreadyResumedError: another caller was faster.
         """
+        commit = Commit(settles=(encode_resolution(resolved, status, payload),))
         try:
-            await self._store.commit(Commit(settles=(encode_resolution(resolved, status, payload),)))
+            await (self._store.commit(commit) if write is None else write(commit))
         except PauseSettledError as error:
             raise AlreadyResumedError.of(self._wake_if_resolved(decode_row(error.row))) from error
         except RowNotFoundError as error:
             raise PauseNotFoundError(resolved.token) from error
         body = PauseResumedPayload(token=resolved.token, reason=resolved.reason, decision=str(resolved.decision or ""))
-        self._publish(EventType.PAUSE_RESUMED, resolved, body)
+        self._publish(Event(type=EventType.PAUSE_RESUMED, identity=resolved.identity, payload=body))
         self._waiters.wake(resolved)
         return resolved
 
@@ -377,14 +403,14 @@ class Coordinator:
                 return True
         return False
 
-    def _publish(self, type: EventType, pause: Pause, payload: Payload) -> None:
-        """Publish an event; a bus that refuses it is logged, since the pause itself is stored."""
+    def _publish(self, event: Event) -> None:
+        """Publish an event of a pause; a bus that refuses it is logged, since the pause itself is stored."""
         if self._bus is None:
             return
         try:
-            self._bus.publish_nowait(Event(type=type, identity=pause.identity, payload=payload))
+            self._bus.publish_nowait(event)
         except Exception:
-            logger.warning("pause %s: %s was not published", pause.token, type, exc_info=True)
+            logger.warning("%s of a pause was not published: %s", event.type, event.payload, exc_info=True)
 
 
 def _caller(who: Who | None, operation: str) -> Who:

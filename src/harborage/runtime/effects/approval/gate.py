@@ -60,6 +60,7 @@ from harborage.runtime.loop.pauses import Pause, PauseDecision, PauseRequest
 from harborage.tools.errors import ToolRejectedError
 
 if TYPE_CHECKING:
+    from harborage.events.bus import RunWriter
     from harborage.runtime.durable.pauses.coordinator import Coordinator
     from harborage.runtime.effects.approval.model import ApprovalPolicy, PolicyAnswer
 
@@ -143,12 +144,15 @@ class ApprovalGate:
         *,
         on_waiting: Callable[[], None] | None = None,
         objection: Callable[[bytes], str] | None = None,
+        write: RunWriter | None = None,
+        is_repeated: bool = False,
     ) -> bytes:
         """Return the arguments that the call may run with: its own, or those of its approver.
 
         `on_waiting` is called once the call can be answered here. `objection` returns why the tool does not take an
         approver's arguments: such an answer is refused, and the call keeps waiting. A cancellation while waiting is
-        passed on, with `ApprovalCancelledError` as its cause; the pause stays open.
+        passed on, with `ApprovalCancelledError` as its cause; the pause stays open. `write` is how the run of the call
+        commits, and `is_repeated` says that it may have opened the pause of this call before.
 
         Raises:
             GateClosedError, InvalidApprovalError, IdentityRequiredError, PolicyFailedError: in this order.
@@ -166,14 +170,14 @@ class ApprovalGate:
             return request.args
         reason = str(self._redactor.redact(reason))  # it is stored with the pause, and shown to the approver
         summary = self._redactor.redact({"args": _shown(request.args), "tool": request.tool})
-        pause = await self._open(request, reason, summary)
+        pause = await self._open(request, reason, summary, write=write, is_repeated=is_repeated)
         with self._register(request, pause) as call:
             call.objection = objection
             try:
-                if on_waiting is not None:
-                    on_waiting()
                 if pause.is_paused:
                     await self._announce(request, pause.token, reason, summary)
+                if on_waiting is not None:
+                    on_waiting()
                 resolved = await call.wait()
             except asyncio.CancelledError as cancelled:
                 # The same exception is raised: asyncio.timeout and TaskGroup know only the class itself.
@@ -271,7 +275,9 @@ class ApprovalGate:
             return await leavable(asked, clock=self._clock, on_left=left)
         raise TimeoutError(f"the policy gave no answer within {POLICY_TIMEOUT_S:g} s")
 
-    async def _open(self, request: ApprovalRequest, reason: str, summary: Any) -> Pause:
+    async def _open(
+        self, request: ApprovalRequest, reason: str, summary: Any, *, write: RunWriter | None, is_repeated: bool
+    ) -> Pause:
         """Return the pause of this call: a new one, or the one that was opened under its key."""
         fingerprint = _fingerprint(request)
         pause = await self._coordinator.request(
@@ -282,7 +288,9 @@ class ApprovalGate:
                 deadline=self._deadline(request),
                 default=self._default,
                 key=request.key and f"approval:{request.key}",
-            )
+            ),
+            write=write,
+            is_repeated=is_repeated,
         )
         if (pause.payload or {}).get("fingerprint") != fingerprint:
             raise ApprovalMismatchError(pause.token, request.tool)
