@@ -34,7 +34,7 @@ from harborage.runtime.effects.options import (
     check_objects,
     check_parts,
     check_start,
-    check_wishes,
+    check_start_options,
     with_operator,
 )
 from harborage.runtime.effects.task_runs import Admission
@@ -91,7 +91,7 @@ class Runtime:
     one that a `PlannerConfig` passed as `planner` names; `instructions` go into its prompt. A function passed as
     `planner`, or the class of a planner, is called with the open client and returns the planner over it. An
     `OperatorPlannerConfig` also sets limits of the runtime and hints for every prompt. `tools` are decorated or plain
-    typed functions, or descriptors. `approvals` says which calls a person must approve: one policy for all tools, or
+    typed functions, or descriptors. `approvals` decides which calls a person must approve: one policy for all tools, or
     one for each tool.
 
     Without a `storage` everything lives in memory, as long as the runtime. With one (`sqlite:PATH`, `postgres://…`, or
@@ -102,14 +102,14 @@ class Runtime:
     objects that trajectories name: a run that was paused with one continues only in a process that has it.
 
     `context` are providers that add to what each run's planner is shown; they are queried once for each run, and their
-    answer is recorded. `memory` lets a run see what was said before in its session: a strategy (`truncation`,
+    answer is recorded. `memory` shows a run the earlier turns of its session: a strategy (`truncation`,
     `rolling_summary`), or a `Memory` with limits; by default nothing is remembered.
 
     Raises:
         InvalidOptionError: neither a planner nor a model is passed, or both, or instructions for a planner of your own;
             or the memory strategy does not exist, or needs a summariser that is missing.
         ContextProviderError: `context` is no list of providers.
-        InvalidConfigError: the planner is none, or its configuration cannot be used.
+        InvalidConfigError: `planner` is no planner, or its configuration cannot be used.
         CallbackKindError: a callback is async and must not be, or must be and is not.
     """
 
@@ -316,7 +316,7 @@ class Runtime:
         from harborage.runtime.history.forking import fork_at
 
         parts = self._parts_here()
-        check_wishes("fork", deadline, max_steps=max_steps, scope=scope)
+        check_start_options("fork", deadline, max_steps=max_steps, scope=scope)
         parent, now = await self.run(run_id, who=who), self._setup.clock.now()
         fork = fork_at(await parent.history(), at, now=now, goal=goal, is_live=live, max_steps=max_steps)
         fork = fork.limited(self.options.limits.replaced(fork.request.limits).replaced(limits), deadline, now)

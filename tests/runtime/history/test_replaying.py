@@ -404,7 +404,7 @@ async def test_a_step_that_is_not_there_any_more_is_shown() -> None:
     difference = (await replayed_with(record, approvals={"add": AlwaysDeny()})).difference
     assert difference is not None
     assert (difference.kind, difference.step) == (DifferenceKind.STEP, 1)
-    assert "'approve.add' is asked for" in difference.what
+    assert "'approve.add' is requested" in difference.what
 
 
 @each_row(
@@ -476,7 +476,7 @@ def asking(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], PlannerConfig]:
 
 
 @pytest.mark.parametrize(
-    ("times", "what"), [(3, "the model is asked once more"), (1, "the model is asked 1 time(s) less")]
+    ("times", "what"), [(3, "the model is called once more"), (1, "the model is called 1 time(s) less")]
 )
 async def test_the_model_is_asked_as_often_as_it_was(
     times: int, what: str, asking: Callable[[int], PlannerConfig]

@@ -46,7 +46,7 @@ class EngineStoppedError(EngineError):
     def __init__(self, reason: str = "") -> None:
         self.reason = reason
         super().__init__(
-            f"the engine of this process has stopped: {reason}; open the runtime again, and its runs go on"
+            f"the engine of this process has stopped: {reason}; open the runtime again to continue its runs"
             if reason
             else ""
         )
@@ -66,10 +66,10 @@ class RunNotFoundError(EngineError, NotFoundError):
 
 
 class RunEndedError(RunNotFoundError):
-    """The run has ended, so it takes no more controls; start another run to go on."""
+    """The run has ended, so it takes no more controls; start another run to continue."""
 
     def __init__(self, run_id: str = "") -> None:
-        super().__init__(run_id, message=f"run {run_id} has ended; start another to go on" if run_id else "")
+        super().__init__(run_id, message=f"run {run_id} has ended; start another to continue" if run_id else "")
 
 
 class RunFailedError(EngineError):
@@ -89,7 +89,7 @@ class RunBlockedError(EngineError):
         self.run_id = run_id
         self.reason = reason
         super().__init__(
-            f"run {run_id} is blocked: {reason}; it is kept, and goes on once a worker with the code that it was "
+            f"run {run_id} is blocked: {reason}; it is kept, and continues once a worker with the code that it was "
             "started with opens its storage, or once what cannot be read is repaired"
         )
 

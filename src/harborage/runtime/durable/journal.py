@@ -1,6 +1,6 @@
 """The record of a run: append-only, typed, versioned entries, and where its worker writes them.
 
-An entry says what happened at one position of the run's program. Positions are given out in program order (`7`, and
+An entry is what happened at one position of the run's program. Positions are given out in program order (`7`, and
 `7.0.1` inside a branch), so a resumed run finds each answer again. Entries are never changed or removed: one
 of an older format is brought up to date each time that it is read.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MAX_KEPT_TEXT: Final = 4_000
 
 _UNMARKED = 1
-"""The format version of an entry that does not say its own. It never changes."""
+"""The format version of an entry without one. It never changes."""
 
 FORMAT_VERSION = 1
 """The format that entries are written in."""
@@ -42,7 +42,7 @@ class JournalCorruptError(HarborageError):
 
 
 class JournalVersionError(JournalCorruptError):
-    """An entry was written in a format that this code does not know. The run goes on where code that knows it runs.
+    """An entry was written in a format that this code does not know. The run continues on a worker whose code knows it.
 
     `run_id`, `entry` (counted from 0) and `version` say what was found.
     """
@@ -62,13 +62,13 @@ class _Entry(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="entry",
 
 
 class Started(_Entry, frozen=True, kw_only=True):
-    """The run was asked for; `request` is what it was started with."""
+    """The run was started with `request`."""
 
     request: msgspec.Raw
 
 
 class Begun(_Entry, frozen=True, kw_only=True):
-    """A step with effects is about to run; by `key` the effect can tell a repeat from a second wish."""
+    """A step with effects is about to run; by `key` the effect recognises a repeated attempt."""
 
     name: str
     key: str
@@ -90,7 +90,7 @@ else:
 
 
 class Failed(_Entry, frozen=True, kw_only=True):
-    """A step raised: `error` is the class name, `notes` what the error had to say for the record (`for_record`)."""
+    """A step raised: `error` is the class name, `notes` the error's notes for the record (`for_record`)."""
 
     name: str
     error: str
@@ -118,13 +118,13 @@ class Arrived(_Entry, frozen=True, kw_only=True):
 
 
 class Patched(_Entry, frozen=True, kw_only=True):
-    """The run met a code change of this name for the first time, and so takes the new path for good."""
+    """The run met a code change of this name for the first time, and takes the new path from now on."""
 
     change: str
 
 
 class Rolled(_Entry, frozen=True, kw_only=True):
-    """The run began a new history; what came before no longer counts, `carry` is its request now."""
+    """The run began a new history; earlier entries no longer count, `carry` is its request now."""
 
     carry: msgspec.Raw
 
@@ -180,8 +180,8 @@ def decode_entry(data: bytes, run_id: str, index: int) -> Entry:
     try:
         entry = _decoder().decode(data)
     except msgspec.DecodeError as error:
-        return _brought_up_to_date(data, run_id, index, error)
-    return entry if entry.v == FORMAT_VERSION else _brought_up_to_date(data, run_id, index, None)
+        return _upgrade(data, run_id, index, error)
+    return entry if entry.v == FORMAT_VERSION else _upgrade(data, run_id, index, None)
 
 
 def decode_entries(stored: Sequence[bytes], run_id: str, first: int = 0) -> list[Entry]:
@@ -195,12 +195,12 @@ def decode_entries(stored: Sequence[bytes], run_id: str, first: int = 0) -> list
         if len(entries) == len(stored) and all(entry.v == FORMAT_VERSION for entry in entries):
             return entries
     except msgspec.DecodeError:
-        pass  # one by one, they tell which it is
+        pass  # decoded one by one, the damaged one is named
     return [decode_entry(data, run_id, index) for index, data in enumerate(stored, first)]
 
 
 def is_outcome(stored: bytes) -> bool:
-    """Whether an entry, in its stored form, says how a step ended."""
+    """Return whether a stored entry is the outcome of a step."""
     return stored.startswith(_OUTCOMES)
 
 
@@ -209,8 +209,8 @@ def is_outdated(data: bytes) -> bool:
     return FORMAT_VERSION != _UNMARKED and _version_of(_members_of(data)) < FORMAT_VERSION
 
 
-def _brought_up_to_date(data: bytes, run_id: str, index: int, error: Exception | None) -> Entry:
-    """An entry that is not of today's format, or that cannot be read, which `error` says."""
+def _upgrade(data: bytes, run_id: str, index: int, error: Exception | None) -> Entry:
+    """Return the entry of another format in today's; `error` is why it could not be decoded, if it is of today's."""
     found = _members_of(data)
     version = written = _version_of(found)
     while version != FORMAT_VERSION:
@@ -237,18 +237,18 @@ def _members_of(data: bytes) -> dict[str, Any]:
 
 
 def _version_of(members: Mapping[str, Any]) -> int:
-    """The format version that an entry says; of one that says nothing sensible, the one that is not said."""
+    """Return the format version of an entry; without a valid one, that of entries that have none."""
     version = members.get("v")
     return version if type(version) is int else _UNMARKED
 
 
 def raw(value: Any) -> msgspec.Raw:
-    """A live value in the place of its encoded form: entries are encoded once, with everything inside them."""
+    """Return a live value typed as its encoded form, because an entry is encoded once, with all its values."""
     return value  # type: ignore[no-any-return]
 
 
 def kept_text(error: BaseException) -> str:
-    """What an error says, as a record keeps it: without secrets, and no longer than anybody reads."""
+    """Return the text of an error for the record: without secrets, and shortened."""
     return safe_excerpt(error_text(error), _MAX_KEPT_TEXT)
 
 

@@ -17,7 +17,7 @@ from harborage.tools.enums import ARTIFACT_FETCH, CLOCK_NOW, DECLARATIVE_ACTION,
 
 
 class UnknownBuiltInError(NotFoundError):
-    """No built-in tool has this name. `names` are those that were asked for, `known` those that there are."""
+    """No built-in tool has this name. `names` are the unknown ones, `known` those that exist."""
 
     def __init__(self, names: tuple[str, ...] = (), known: tuple[str, ...] = ()) -> None:
         self.names = names
@@ -34,9 +34,9 @@ class RegisterFailedError(HarborageError):
 class BuiltInDeps(msgspec.Struct, frozen=True, kw_only=True):
     """What built-in tools work with.
 
-    `artifacts` is the store to read; without it, the one that comes with a call. `needs_approval` says which tools are
-    gated; it is asked at each call, so it may know only later, and `declarative_action` is not registered without it.
-    `granted_scopes` are those of the runs that use the catalog: what they may not see is not found either.
+    `artifacts` is the store to read; without it, the one that comes with a call. `needs_approval` decides which tools
+    are gated, anew for each call; without it `declarative_action` is not registered. `granted_scopes` are those of the
+    runs that use the catalog: a search finds no tool that they may not see.
     """
 
     artifacts: ArtifactStore | None = None

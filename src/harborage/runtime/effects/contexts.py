@@ -1,4 +1,4 @@
-"""What a run's planner is given to see: the template of its step contexts, built once when the run is taken up."""
+"""What a run's planner sees: the template of its step contexts, built once when a worker claims the run."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ContextBuilder:
         self._max_skills = options.max_skills
 
     async def describe(self, request: RunRequest, io: InProcess) -> LiveRun:
-        """The live side of the run that `request` asked for."""
+        """Return the live resources of the run of `request`."""
         base = RunContext(
             quadruple=request.who,
             query=request.query,

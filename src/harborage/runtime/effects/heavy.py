@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from harborage.identity import Quadruple
 
 DEFAULT_HEAVY_THRESHOLD = 32 * 1024
-"""Bytes of JSON from which on a result is heavy, unless told otherwise."""
+"""Bytes of JSON from which a result is heavy, by default."""
 PREVIEW_FIELD_MAX_BYTES = 1024
 """Bytes of JSON up to which a preview keeps a field as it is."""
 PREVIEW_TOTAL_MAX_BYTES = 16 * 1024
-"""Bytes of a whole preview, before the mark that says it was cut."""
+"""Bytes of a preview, without the mark at its cut end."""
 
 STORE_TIMEOUT_S = 30.0
-"""Seconds that an artifact store gets to keep a heavy result; then the call goes on without a reference."""
+"""Seconds that an artifact store gets to keep a heavy result; then the call continues without a reference."""
 
 _CUT = "...(truncated)"
 _Fields = dict[str, msgspec.Raw]
@@ -40,7 +40,7 @@ _fields = msgspec.json.Decoder(_Fields)
 class Projection(msgspec.Struct, frozen=True):
     """A result as it was (`raw`), as the planner sees it (`llm`), and as JSON (`encoded`).
 
-    `encoded` is empty for a result that has no JSON form; `llm` then says why, and `raw` cannot be stored.
+    `encoded` is empty for a result that has no JSON form; then `llm` has the reason, and `raw` cannot be stored.
     """
 
     raw: Any
@@ -50,9 +50,10 @@ class Projection(msgspec.Struct, frozen=True):
 
 
 def heavy_truncation_summary(tool: str, encoded: bytes, artifact_ref: str = "") -> dict[str, Any]:
-    """What stands for a heavy result: `tool`, `size_bytes`, `truncated`, `preview`, and `artifact_ref` if it is kept.
+    """Return the summary that replaces a heavy result.
 
-    This shape is a contract: prompts recognise a heavy result by these keys.
+    Its keys are `tool`, `size_bytes`, `truncated`, `preview`, and `artifact_ref` if the result is stored. This shape is
+    a contract: prompts recognise a heavy result by these keys.
     """
     summary = {"tool": tool, "size_bytes": len(encoded), "truncated": True, "preview": _preview(encoded)}
     if artifact_ref:
@@ -66,7 +67,7 @@ def is_kept_summary(value: Any) -> bool:
 
 
 def heavy_answer(envelope: Any) -> dict[str, Any] | None:
-    """The summary that stands for the heavy answer of an ended task, in its decoded result; None for any other."""
+    """Return the summary that replaces the heavy answer of an ended task in its decoded result; None for any other."""
     answer = envelope.get("answer") if isinstance(envelope, dict) else None
     if not isinstance(answer, str) or not answer.startswith("{"):
         return None
@@ -124,7 +125,7 @@ async def kept(
     logger: logging.Logger,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Projection:
-    """A heavy projection with its result in `store`, or as it is where that does not keep it; a warning says why.
+    """Return a heavy projection with its result in `store`; unchanged, with a warning, if the store fails.
 
     Never: raises because of the store.
     """

@@ -38,31 +38,43 @@ _MAY_BE_ZERO: Final = {"linger", "provider_patience"}
 
 
 class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits and habits of a runtime; every number has the meaning that its name says.
+    """The limits and settings of a runtime.
 
-    `max_steps`: planner steps a run may take; it fails with more. `limits`: what a run and all that it starts may take
-    together, unless `start` says otherwise; a run that reaches one finishes with `constraints_conflict`, or with
-    `deadline_exceeded` when it is its time. `heavy_threshold`: bytes of JSON from which a tool result goes to the
-    artifact store. `max_skills`: how many skills a run's planner is shown, of those that its context providers and its
-    caller give; the first ones count, and a warning says how many were left out. `max_spawn_depth`: how deep tasks may
-    spawn tasks; `max_children` and `max_tree`: how many one run may spawn in its life, and how many may be spawned
-    below the run that a person started; `max_running`: how many runs of a tenant may be under way when a run spawns
-    another. A spawn beyond a limit is refused, and its planner told which. `granted_scopes`: what the runs of this
-    runtime may use. `pause_ttl` and `approval_ttl`: how long a pause, or a call that waits for approval, may stay
-    unanswered; then a pause ends its run and a call is refused. `token_budget`: the estimated size of a history, in
-    tokens, above which it is summarised; 0 switches that off, None leaves it to the model's window. With 0, or where
-    that window is unknown, no model is asked for summaries: a history that the model finds too long is shortened by
-    arithmetic. `built_in`: the built-in tools that runs may use, by name. `is_parallel_atomic`: one invalid branch
-    keeps all branches from running. `keep_finished`: ended runs that stay readable in memory. `max_unread_controls`:
-    how many controls may wait for a run that takes none; more are refused, except for a CANCEL. `linger`: how long a
-    run that only waits stays in memory, where there is a storage to fold it from again. The `…_driver` names say which
-    part is opened where none is given; a blank `artifact_driver` means where the storage is: in a folder beside its
-    file, or in the database itself, and in memory without one. `artifact_root` is the folder of the `fs` artifact
-    driver. `records_model`: a run's record holds what its model was asked and answered, so that it can be replayed
-    offline; without, only its loop can. `session_policy`: how long a session may be left alone, or live at all, before
-    it is closed. `provider_patience`: how long a run waits in all for a provider that is down, asking it again at
-    growing intervals, before it fails; 0 lets it fail at once, None means a day over a storage and two minutes without.
-    `upkeep`: how often what waits is looked over.
+    Limits of a run; `Runtime.start` may set other `max_steps` and `limits`.
+
+    - `max_steps`: planner steps; a run that needs more fails.
+    - `limits`: what a run and all tasks below it may use together. A run that reaches one finishes with
+      `constraints_conflict`, or with `deadline_exceeded` if it is the time limit.
+    - `max_spawn_depth`: how deep tasks may spawn tasks; `max_children`: tasks that one run may spawn; `max_tree`: tasks
+      below the run that a caller started; `max_running`: live runs of a tenant at which none may spawn another. A spawn
+      beyond a limit is refused, and the planner gets the limit's name.
+    - `pause_ttl`, `approval_ttl`: how long a pause, or a call that waits for approval, may stay unanswered; then the
+      pause ends its run, and the call is refused.
+    - `provider_patience`: how long a run waits in all for a provider that is down, with growing intervals between
+      retries. 0 fails it at once; None is a day over a storage and two minutes without.
+    - `granted_scopes`: the scopes that the runs of this runtime hold.
+
+    What a planner sees.
+
+    - `max_skills`: skills of context providers and of the caller; the first ones count, and a warning has the number
+      of the others.
+    - `token_budget`: the estimated tokens of a history above which it is summarised; 0 switches summaries off, None
+      takes the model's window. With 0 or an unknown window, a history that the model finds too long is shortened
+      without a model.
+    - `heavy_threshold`: bytes of JSON from which a tool result goes to the artifact store.
+    - `built_in`: the names of the built-in tools that runs may use.
+    - `is_parallel_atomic`: one invalid branch keeps all branches of a parallel call from running.
+
+    What is stored, and for how long.
+
+    - `keep_finished`: ended runs that stay readable in memory.
+    - `max_unread_controls`: controls that may wait for a run that consumes none; more are refused, except a CANCEL.
+    - `linger`: how long a run that only waits stays in memory, if there is a storage to rebuild it from.
+    - `…_driver`: the name of a part that is opened if none is passed in. A blank `artifact_driver` takes the storage's
+      place: a folder beside its file, the database itself, or memory. `artifact_root` is the folder of the `fs` driver.
+    - `records_model`: a run's record holds the requests and answers of its model, so that it can be replayed offline.
+    - `session_policy`: how long a session may be idle, or open at all, before it is closed.
+    - `upkeep`: the time between two searches for overdue and orphaned work.
 
     Raises:
         InvalidOptionError: a value is of another type than the field, or smaller than makes sense.
@@ -98,9 +110,9 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
         # Everything is judged by the type that the field declares, so that a new field cannot be forgotten.
         for field in msgspec.structs.fields(self):
             given = getattr(self, field.name)
-            wanted = _complaint(field.name, given)
+            wanted = _expectation(field.name, given)
             try:
-                # What stands for a value in JSON, such as seconds for a duration, is not one.
+                # The JSON form of a value, such as seconds for a duration, is refused.
                 if not isinstance(given, type(msgspec.convert(given, field.type, strict=True))):
                     wanted = f"a value of type {getattr(field.type, '__name__', field.type)}"
             except msgspec.ValidationError as error:
@@ -109,7 +121,7 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidOptionError(field.name, given, wanted)
 
 
-def _complaint(name: str, given: Any) -> str:
+def _expectation(name: str, given: Any) -> str:
     """What the option may be, if it is not that; "" if it is."""
     if isinstance(given, timedelta):
         if name in _MAY_BE_ZERO:
@@ -121,7 +133,7 @@ def _complaint(name: str, given: Any) -> str:
 
 
 def with_operator(options: RuntimeOptions, section: OperatorPlannerConfig) -> RuntimeOptions:
-    """The options with what an operator's planner section says about the runtime; what it leaves at 0 stays."""
+    """Return the options with the values of an operator's planner section; a value of 0 there changes nothing."""
     return msgspec.structs.replace(
         options,
         max_skills=section.skills_context_max or options.max_skills,
@@ -181,7 +193,7 @@ def check_start(goal: object, deadline: object, *, priority: object, max_steps: 
     """Accept what a run can be started with.
 
     Raises:
-        InvalidOptionError: the goal is no text, the priority no whole number, or as for `check_wishes`.
+        InvalidOptionError: the goal is no text, the priority no whole number, or as for `check_start_options`.
         ValueError: the goal is empty, or the deadline has no time zone.
     """
     if not isinstance(goal, str):
@@ -190,11 +202,11 @@ def check_start(goal: object, deadline: object, *, priority: object, max_steps: 
         raise InvalidOptionError("start: priority", priority, "a whole number")
     if not goal:
         raise ValueError("start needs a goal")
-    check_wishes("start", deadline, max_steps=max_steps, scope=scope)
+    check_start_options("start", deadline, max_steps=max_steps, scope=scope)
 
 
-def check_wishes(method: str, deadline: object, *, max_steps: object, scope: object) -> None:
-    """Accept what `method` may be asked for besides the goal.
+def check_start_options(method: str, deadline: object, *, max_steps: object, scope: object) -> None:
+    """Accept the options of `method` besides the goal.
 
     Raises:
         InvalidOptionError: the deadline is no time, the steps no number of them, or there is no such scope.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from harborage.runtime.effects.table import AgentEffects
 
 CHILDREN_KEY: Final = "background_tasks"
-"""In the metadata of a finish: the ids of the tasks that the run had started and that go on after it."""
+"""In the metadata of a finish: the ids of the tasks that the run had started and that continue after it."""
 
 
 class InProcess(Durable, Protocol):
@@ -42,7 +42,7 @@ class InProcess(Durable, Protocol):
 
 
 class AgentProgram:
-    """Carries agents' runs over any in-process seam. `describe` makes the live side of a run from its request."""
+    """Executes agents' runs over any in-process seam. `describe` builds a run's live resources."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class AgentProgram:
         self._is_parallel_atomic = is_parallel_atomic
 
     async def __call__(self, io: InProcess, request: RunRequest) -> Concluded:
-        """Carry one run to its finish.
+        """Execute one run until its finish.
 
         Raises:
             Exception: the run failed, and its task with it.
@@ -88,7 +88,7 @@ class AgentProgram:
                 if request.writes_memory and not request.is_rehearsal and finish.reason is FinishReason.GOAL:
                     await self._write_memory(io, finish)
             except RunLeftError:
-                raise  # the run goes on, here or elsewhere; its task has not failed
+                raise  # the run continues on some worker; its task has not failed
             except Exception as error:
                 await io.step("task.fail", self._effects.failure_of(error))
                 raise
@@ -126,7 +126,7 @@ class AgentProgram:
 
 
 def _concluded(finish: Finish, ended: TaskEnd) -> Concluded:
-    """How the run ends; its finish names the tasks that go on after it."""
+    """Return how the run ends; its finish names the tasks that continue after it."""
     if ended.going_on:
         finish = replace(finish, metadata={**(finish.metadata or {}), CHILDREN_KEY: list(ended.going_on)})
     return Concluded(finish=finish, status=ended.status, outcome=bytes(ended.outcome))

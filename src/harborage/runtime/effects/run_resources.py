@@ -49,8 +49,7 @@ _STALE_S: Final = 1.0
 
 
 def tracker_of(store: ArtifactStore) -> TracksChanges | None:
-    """What says whether a listing of `store` is still right; None for one that does not. It costs more than a step of a
-    run does: ask once."""
+    """Return `store` if it tracks its changes, else None. This check is slow compared to a step: make it once a run."""
     return store if isinstance(store, TracksChanges) else None
 
 
@@ -92,7 +91,7 @@ class SessionArtifacts:
             shown = tuple(build_artifact_manifest(await self._store.list(self._scope)) or ())
         except DatabaseError:
             raise
-        except Exception as error:  # noqa: BLE001 - a planner can decide without the list, and the log says why it must
+        except Exception as error:  # noqa: BLE001 - logged; a planner can decide without the list
             self._logger.warning(
                 "run %s: the session's artifacts are not listed: %s", self._who.run_id, error_reason(error)
             )
@@ -104,7 +103,7 @@ class SessionArtifacts:
         return self._shown
 
     def unchanged(self) -> Manifest | None:
-        """The artifacts as they were listed last, where the store says that none came or went since; else None."""
+        """Return the last listing if the store reports no change since; else None."""
         tracker = self._tracker
         if tracker is None or self._count is None or tracker.changes(self._scope) != self._count:
             return None
@@ -123,18 +122,24 @@ def recorded_of(known: Manifest, shown: Manifest) -> tuple[Manifest | None, Mani
 
 
 class LiveRun(msgspec.Struct, kw_only=True):
-    """What a run's effects work with. `base` is the template of each step's context, `context` that of the last step,
-    `state` the run itself, `unanswered` the approvals that it asked for and waits for no more; `was_cut_at_gate` says
-    that there may be others, from an earlier worker. `transcript` and
-    `manifest` are what its record holds of model calls, and of artifacts that its planner was shown, `first_manifest`
-    those of its first step. A rehearsal calls
-    no tool that has effects. `nonce` tells a run that is not recorded from another one of the same id. `retained` are
-    the tasks that the run spawned to wait for, each with the id or name of its group. `has_children` says that it has
-    spawned tasks, `named_groups` are the groups that its spawns named, `followed` those it is told the end of;
-    `waiting` is what its steps in flight wait for, by position, `between_attempts` the positions of those that wait to
-    try a tool again. `ledger` is what it draws from the limits of its tree,
-    None where nothing is limited; `shown` is the budget that a replay shows its planner,
-    `hard_cancel` the hook that a hard cancel fires; `listing` lists the session's artifacts before each step."""
+    """What the effects of one run share, while a worker executes it.
+
+    `base` is the template of each step's context, `context` that of the last step, `state` the run itself.
+
+    - Approvals: `unanswered` are those that the run requested and no longer waits for; with `was_cut_at_gate` there may
+      be more, of an earlier worker.
+    - Record: `transcript` has the recorded model calls, `manifest` the artifacts that the planner was shown,
+      `first_manifest` those of its first step; `listing` lists the session's artifacts before each step.
+    - Tasks: `has_children` if it has spawned any. `retained` are those that it waits for, each with the id or name of
+      its group, `named_groups` the groups that its spawns named, `followed` those whose end it receives.
+    - Waits: `waiting` is what its steps in flight wait for, by position; `between_attempts` are the positions of the
+      steps that wait to retry a tool.
+    - Limits: `ledger` draws from the limits of its tree, None without limits; `shown` is the budget that a replay shows
+      its planner.
+
+    A rehearsal calls no tool that has effects. `nonce` distinguishes runs without a record that have the same id.
+    `hard_cancel` is the hook that a hard cancel calls.
+    """
 
     base: RunContext
     planner: Planner
@@ -194,7 +199,7 @@ class LiveRun(msgspec.Struct, kw_only=True):
 
 
 class StepNotes:
-    """What a planner says beside its decision: reasoning, prose, calls it put off, whether it announced itself.
+    """What a planner returns beside its decision: reasoning, prose, deferred calls, whether it published the decision.
 
     Reasoning and prose are kept without secrets, so that neither the record nor a later prompt holds them.
     """

@@ -245,7 +245,7 @@ class ReplayClient:
         if self._calls:
             diff = prompt_diff(self._calls[0].prompt, asked)
             return self._miss(DifferenceKind.PROMPT, "the model is asked something else than was recorded", diff)
-        what = "the model is asked once more than was recorded" if self._is_any_recorded else _OFF
+        what = "the model is called once more than was recorded" if self._is_any_recorded else _OFF
         return self._miss(DifferenceKind.MODEL, what)
 
     def _miss(self, kind: DifferenceKind, what: str, diff: str = "") -> NotRecordedError:

@@ -190,7 +190,7 @@ async def _run_over_record(
     try:
         now = await executor.perform(opened.run_id, run, _NullRecord(), opened.entries, is_stopping=lambda: False)
     except _RecordEndsError:
-        return (None if ended is None else _goes_on(comparison.asked)), False
+        return (None if ended is None else _continues(comparison.asked)), False
     except _DiffersError as error:
         return error.difference, False
     except HistoryMismatchError as error:
@@ -202,13 +202,13 @@ async def _run_over_record(
     return _ending(ended, Concluded.of(now).finish, comparison.asked), ended is not None
 
 
-def _goes_on(step: int) -> Difference:
-    what = "the run ended here, and now it goes on"
+def _continues(step: int) -> Difference:
+    what = "the run ended here, and now it continues"
     return Difference(kind=DifferenceKind.ENDING, step=step, what=what)
 
 
 def _mismatch(error: HistoryMismatchError, step: int) -> Difference:
-    what = f"at position {error.position} the record has {error.recorded!r}, and now {error.asked!r} is asked for"
+    what = f"at position {error.position} the record has {error.recorded!r}, and now {error.asked!r} is requested"
     return Difference(kind=DifferenceKind.STEP, step=step, what=what)
 
 
@@ -276,7 +276,7 @@ class _Comparison:
         self.served_calls = 0
 
     async def program(self, io: Any, request: RunRequest) -> Concluded:
-        """The run's own program, over a seam that has the planner asked again."""
+        """The run's own program, over a seam that calls the planner again."""
         ending = await self._parts.program(_ReplaySeam(io, self), request)
         if self._step < len(self._recorded.plans):
             left = len(self._recorded.plans) - self._step
@@ -305,7 +305,7 @@ class _Comparison:
             self._differs(DifferenceKind.ARGUMENTS, what, value_diff(recorded, now))
 
     async def plan(self, io: Durable, run: RunState) -> Planned:
-        """The recorded answer to a step, after the planner has been asked again."""
+        """Return the recorded answer to a step, after the planner has been called again."""
         number, self._step = self._step, self._step + 1
         try:
             recorded: Planned = await io.step(_PLAN, run)
@@ -324,9 +324,9 @@ class _Comparison:
         return recorded
 
     async def _asked(self, run: RunState, number: int, recorded: Planned) -> Planned | Exception:
-        """What the planner says now, or what it raises; with what it was shown then."""
+        """Return the planner's new result or error; it is shown the recorded inputs."""
         live = self._parts.effects.live(run.who.run_id)
-        live.listing = None  # it is shown what was recorded
+        live.listing = None  # the planner is shown the recorded artifacts
         self._manifest = recorded.manifest_after(self._manifest)
         live.base.session_artifacts = self._manifest
         live.ledger, live.shown = None, recorded.budget
@@ -347,7 +347,7 @@ class _Comparison:
         if len(self._attempts.refused) > refused:
             self._differs(DifferenceKind.NETWORK, str(self._attempts.refused[refused]))
         if self._served.unasked:
-            what = f"the model is asked {len(self._served.unasked)} time(s) less than was recorded"
+            what = f"the model is called {len(self._served.unasked)} time(s) less than recorded"
             self._differs(DifferenceKind.MODEL, what)
         return answer
 

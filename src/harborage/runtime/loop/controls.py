@@ -1,7 +1,7 @@
 """The nine controls of a run, who may send which, and the record of an applied control.
 
 Values and one check. A sender's scope is a claim that the edge has verified before; there is no authentication here.
-`payload` says what a control may carry, `apply` what it does to a run.
+`payload` has the rules of their payloads, `apply` what they do to a run.
 """
 
 from __future__ import annotations
@@ -122,18 +122,18 @@ class TaskCancelled(msgspec.Struct, frozen=True):
     is_isolated: bool = False
 
     def payload(self) -> dict[str, Any]:
-        """The payload of the CANCEL that says so to the run."""
-        said = {"reason": self.reason, "cascaded": self.is_cascaded, "isolated": self.is_isolated}
-        return {"hard": True, _TASK_CANCELLED: said}
+        """Return the payload of the CANCEL for the run."""
+        cancelled = {"reason": self.reason, "cascaded": self.is_cascaded, "isolated": self.is_isolated}
+        return {"hard": True, _TASK_CANCELLED: cancelled}
 
     @staticmethod
     def of(control: ControlEvent) -> TaskCancelled | None:
-        """What a CANCEL says of the run's task; None for one that is about the run alone."""
-        said = (control.payload or {}).get(_TASK_CANCELLED)
-        if not isinstance(said, dict):
+        """Return the cancellation of the run's task in a CANCEL; None for one of the run alone."""
+        cancelled = (control.payload or {}).get(_TASK_CANCELLED)
+        if not isinstance(cancelled, dict):
             return None
-        is_cascaded, is_isolated = (said.get(name) is True for name in ("cascaded", "isolated"))
-        return TaskCancelled(str(said.get("reason", "")), is_cascaded, is_isolated)
+        is_cascaded, is_isolated = (cancelled.get(name) is True for name in ("cascaded", "isolated"))
+        return TaskCancelled(str(cancelled.get("reason", "")), is_cascaded, is_isolated)
 
 
 def answered_pause(control: ControlEvent) -> str:

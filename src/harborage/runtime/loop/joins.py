@@ -39,7 +39,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Cancelled(msgspec.Struct, frozen=True, tag=True):
-    """The branch was cut short: the join was settled without it, or somebody cancelled it alone."""
+    """The branch was cut short: the join needed it no more, or it was cancelled alone."""
 
 
 BranchOutcome: TypeAlias = Done[T] | Failed | Cancelled
@@ -87,7 +87,7 @@ def successes_needed(join: JoinSpec) -> int | None:
 def is_settled(join: JoinSpec, outcomes: Sequence[BranchOutcome[Any] | None]) -> bool:
     """Whether the branches still running, those with None, can no longer change the result.
 
-    Failures never settle a join early: while somebody runs, a success may follow.
+    Failures never settle a join early: while a branch runs, a success may follow.
     """
     if None not in outcomes:
         return True
@@ -105,8 +105,8 @@ def merge(
     """The branches whose outcomes make the joined result, by index, in its order.
 
     All of them in order of index; for `keyed` those that `merge_keys` name come first, in order of the keys; for
-    `first_success` and `n` only as many successes as were asked for, in the order `finished` they came in. Fewer than
-    asked for means that the join was not met. `branches` is needed for `keyed` only.
+    `first_success` and `n` only as many successes as it needs, in the order `finished` they came in. Fewer
+    mean that the join was not met. `branches` is needed for `keyed` only.
     """
     needed = successes_needed(join)
     if needed is not None:

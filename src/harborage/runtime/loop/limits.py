@@ -1,4 +1,4 @@
-"""How much a run and everything that it starts may take, and what became of it: values and rules. Pure.
+"""The limits of a run and of all tasks below it, and what they have used: values and rules. Pure.
 
 Amounts of money are micro-dollars once they are counted, each call rounded up, so that sums are exact and many cheap
 calls cannot stay uncounted.
@@ -78,7 +78,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Caps(steps=self.steps, calls=self.calls, tokens=self.tokens, cost=cost)
 
     def until(self, deadline: datetime | None, now: datetime) -> datetime | None:
-        """When a run ends that starts now: at the deadline it was given, or after `seconds`, whichever is earlier."""
+        """Return when a run that starts now must end: at `deadline` or after `seconds`, whichever is earlier."""
         if self.seconds is None:
             return deadline
         try:
@@ -170,7 +170,7 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(StrEnum):
-    """Whether a call of a model may be made: at once, when others have settled theirs, or not at all."""
+    """Whether a call of a model may be made: now, after other calls have ended, or not at all."""
 
     ADMIT = "admit"
     WAIT = "wait"
@@ -178,10 +178,10 @@ class Verdict(StrEnum):
 
 
 def judge(caps: Caps, *, spent: Spent, held: Spent, wanted: Spent) -> tuple[Verdict, Reached | None]:
-    """Whether a call that may come to `wanted` may be made, where `held` is set aside for calls in flight.
+    """Return whether a call that may use `wanted` may be made, while `held` is reserved for calls in flight.
 
-    A call that fits beside all others is admitted. One that does not fit waits for the others to settle; when there are
-    none it is admitted as long as something is left. So a limit is exceeded by one call at most, and never by two calls
+    A call that fits beside all others is admitted. One that does not fit waits until they have ended; without others it
+    is admitted as long as something is left. So a limit is exceeded by one call at most, and never by two calls
     of which each saw the same rest.
     """
     reached = caps.used_up(spent)

@@ -33,7 +33,7 @@ class ToolExecutor(Protocol):
 
         Raises:
             DecisionShapeUnsupportedError: the executor does not support this kind of decision.
-            Exception: it failed; the text becomes the observation and the run goes on.
+            Exception: it failed; the text becomes the observation, and the run continues.
         """
         ...
 
@@ -45,7 +45,7 @@ class RunSpec(msgspec.Struct, kw_only=True):
     runs after each decision that was executed without error; when it raises, the run ends with that error.
 
     Raises:
-        InvalidOptionError: a field has a value of another type; the text names it and says what it takes.
+        InvalidOptionError: a field has a value of another type; the text names the field and the values it takes.
     """
 
     planner: Planner | None = None
@@ -93,7 +93,7 @@ _BASE: Final[Mapping[str, tuple[type | UnionType, str]]] = {
     "discovered_tools": (Sequence, "a list of names"),
     "pending_tool_calls": (Sequence, "a list of ToolCallDeferred"),
 }
-"""What the loop itself reads of a template: of which type each field is, and how to say so."""
+"""The fields of a template that the loop reads: the type of each, and its name in errors."""
 
 
 def _check_base(base: RunContext) -> None:
