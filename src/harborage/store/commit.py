@@ -265,24 +265,6 @@ def about(text: str) -> str:
     return text if len(text) <= ABOUT else text[: ABOUT - 1] + "…"
 
 
-def is_append(commit: Commit) -> bool:
-    """Whether a commit brings nothing but entries of the run it writes, and the controls that this one consumed."""
-    return commit.guard is not None and not (
-        commit.change is not None
-        or commit.starts
-        or commit.moves
-        or commit.opens
-        or commit.settles
-        or commit.sends
-        or commit.groups
-        or commit.patches
-        or commit.wakes
-        or commit.events
-        or commit.bodies
-        or commit.take
-    )
-
-
 def is_news(commit: Commit) -> bool:
     """Whether a commit makes a run ready, ends one, or brings something that another process may wait for."""
     change = commit.change

@@ -26,7 +26,7 @@ from harborage.store.errors import (
     RunCycleError,
     StatusConflictError,
 )
-from harborage.store.port import commit_now_of
+from harborage.store.port import append_now_of, commit_now_of
 from harborage.tasks.changes import EndedRun
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class LeasedRecord:
         self._flushing: asyncio.Task[None] | None = None
         self._was_refused = False
         self._commit_now = commit_now_of(store)
+        self._add_now = append_now_of(store)
 
     @property
     def append_now(self) -> Callable[[str, Sequence[bytes]], None] | None:
@@ -164,7 +165,11 @@ class LeasedRecord:
         """Append without an await. Large values stay in their entries: in memory a body of their own saves nothing."""
         assert self._commit_now is not None
         run = self._run
-        progress = run.attempts > 1 and any(map(is_outcome, entries))
+        is_plain = self._buffer is None and not run.sent and run.attempts <= 1
+        if is_plain and self._add_now is not None and self._add_now(run.lease, run.position, entries):
+            run.position += len(entries)
+            return
+        progress = self._has_progress(entries)
         events = () if self._buffer is None else self._buffer.take_ready()
         consumed = self._pop_consumed() if run.sent else ()
         try:

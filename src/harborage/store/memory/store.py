@@ -13,7 +13,7 @@ from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.identity import Identity
 from harborage.state.errors import StoreClosedError
 from harborage.store.check import disagreements
-from harborage.store.commit import Commit, Committed, check_commit, is_append, is_news
+from harborage.store.commit import Commit, Committed, check_commit, is_news
 from harborage.store.errors import EntryDamagedError, RowNotFoundError, WorkerKnownError
 from harborage.store.examining import Examined, Judges, Part, Place
 from harborage.store.memory.conditions import check
@@ -34,6 +34,7 @@ from harborage.store.rows import (
     EventRow,
     GroupRow,
     GroupStatus,
+    Lease,
     PatchRow,
     PauseRow,
     RunRow,
@@ -44,7 +45,6 @@ from harborage.store.times import micros
 
 _KEEP_ENDED: Final = 10_000
 _KEEP_STRAYS: Final = 1_000
-_NOTHING: Final = Committed()
 
 
 class MemoryStore:
@@ -84,12 +84,6 @@ class MemoryStore:
         `accepted` is called once every condition holds, before anything has changed; what it raises is raised.
         """
         self._check_open()
-        if commit.guard is not None and is_append(commit):
-            guard = commit.guard
-            held = self._tables.runs.get(guard.lease.run_id)
-            if held is not None and held.is_held(guard.lease) and len(held.entries) == guard.position:
-                self._tables.append(held, commit, self._clock.now())
-                return _NOTHING
         check_commit(commit)
         if not check(self._tables, commit):
             return Committed(is_again=True)
@@ -102,6 +96,18 @@ class MemoryStore:
         if is_news(commit):
             self._notify()
         return done
+
+    def append_now(self, lease: Lease, position: int, entries: Sequence[bytes]) -> bool:
+        """Add entries to the run of `lease`, which has `position` of them; a commit of them alone, without an await.
+
+        Returns False where the run is not held under that lease, or stands elsewhere: a commit says why.
+        """
+        held = self._tables.runs.get(lease.run_id)
+        if self._is_closed or held is None or len(held.entries) != position or not held.is_held(lease):
+            return False
+        held.entries += entries
+        held.written_at = self._clock.now()
+        return True
 
     async def entries(self, run_id: str, *, after: int = 0) -> list[bytes]:
         self._check_open()

@@ -154,15 +154,6 @@ class Tables:
             left=tuple(one for one in left if one is not None),
         )
 
-    def append(self, held: HeldRun, commit: Commit, now: datetime) -> None:
-        """Add the owner's entries, of a commit that brings nothing else but controls that were consumed."""
-        held.entries += commit.entries
-        for number in commit.consumed:
-            held.controls.pop(number, None)
-        if commit.consumed and not held.controls:
-            self.unread.pop(held.row.run_id, None)
-        held.written_at = now
-
     # ── Changes ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _write(self, held: HeldRun, commit: Commit, now: int) -> None:
