@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.events.bus import EventBus
 from harborage.events.errors import BusClosedError, CursorTooOldError, ReplayUnavailableError
@@ -91,10 +93,10 @@ class MemoryEventBus(EventBus):
 
     def _record(self, event: Event) -> Event:
         self._sequence += 1
-        at = event.occurred_at
-        if at is None:
-            at = self._clock.now()
-        numbered = Event(event.type, event.identity, event.payload, at, self._sequence, event.extra)
+        if event.occurred_at is None:
+            numbered = replace(event, sequence=self._sequence, occurred_at=self._clock.now())
+        else:
+            numbered = replace(event, sequence=self._sequence)
         self._buffer.append(numbered)
         return numbered
 

@@ -98,16 +98,17 @@ class LocalPerformer:
             elif effect.waits_for is not None or (outbox.is_behind and not effect.only_thinks):
                 await outbox.flush()  # what a step does, or waits for, is about what led to it
             answer = await self._work(call, effect)
+        if type(answer) is Done:
+            self._stamp = now = self._clock.now()
+            outbox.note(journal.Done(at=now, position=call.position, name=call.name, result=answer.result))
+            if type(effect) is Act:
+                await self._follow(call, effect, answer.result)
+            elif effect.is_intended and not effect.commits and not outbox.flush_now():
+                await outbox.flush()
+            if self._was_stopped:  # the step finished although its host stops: its run goes no further here
+                raise asyncio.CancelledError
+            return answer
         match answer:
-            case Done(result):
-                self._stamp = now = self._clock.now()
-                outbox.note(journal.Done(at=now, position=call.position, name=call.name, result=result))
-                if type(effect) is Act:
-                    await self._follow(call, effect, result)
-                elif effect.is_intended and not effect.commits and not outbox.flush_now():
-                    await outbox.flush()
-                if self._was_stopped:  # the step finished although its host stops: its run goes no further here
-                    raise asyncio.CancelledError
             case Failed(error):
                 self._note_failure(call, error)
             case Cut(reason):

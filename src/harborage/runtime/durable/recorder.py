@@ -94,16 +94,17 @@ class Recorder:
         return self._run_id
 
     async def step(self, name: str, payload: Any) -> Any:
-        call = StepCall(self._run_id, self._next(), name, payload)
+        self._count += 1
+        call = StepCall(self._run_id, f"{self._prefix}{self._count}", name, payload)
         if self._past:
             recalled = self._recall(call)
             if type(recalled) is not StepCall:
                 return recalled
             call = recalled
         answer = await self._performer.perform(call)
+        if type(answer) is Done:
+            return answer.result
         match answer:
-            case Done(result):
-                return result
             case Failed(error):
                 try:
                     raise error

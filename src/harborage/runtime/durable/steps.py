@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, final
 
 import msgspec
 
@@ -46,6 +46,7 @@ class StepPutOffError(HarborageError):
         super().__init__(f"{reason}; begun again at {until:%Y-%m-%d %H:%M:%S} UTC")
 
 
+@final
 class Done(msgspec.Struct, frozen=True, gc=False):
     """The step was performed, and its outcome is recorded or on its way to the record; `result` is what it gave."""
 
