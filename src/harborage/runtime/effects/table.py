@@ -342,12 +342,17 @@ class AgentEffects:
         pause = None if gate is None else gate.idle_pause(self._live[call.run_id].key(call))
         return None if pause is None else Waiting(pause.deadline)
 
-    async def _tool(self, call: StepCall) -> ToolOutcome:
+    def _tool(self, call: StepCall) -> Awaitable[ToolOutcome]:
         live = self._live[call.run_id]
-        if refusal := withheld(live, call.payload.tool) or self._services.gates.refusal(call.payload.tool, live.gated):
+        refusal = withheld(live, call.payload.tool) or self._services.gates.refusal(call.payload.tool, live.gated)
+        if not refusal and live.ledger is None:
+            return self._called_with(live, call)
+        return self._tool_allowed(live, call, refusal)
+
+    async def _tool_allowed(self, live: LiveRun, call: StepCall, refusal: str) -> ToolOutcome:
+        """Make a call unless it is refused, or a limit of its run forbids it."""
+        if refusal:
             return failed(refusal, OutcomeStatus.REJECTED)
-        if live.ledger is None:
-            return await self._called_with(live, call)
         async with metered(live.ledger, (call.key,)) as reached:
             if reached is not None:
                 return failed(reached.text, OutcomeStatus.REJECTED)

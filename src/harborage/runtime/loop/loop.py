@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, assert_never
 
-from harborage.planner import AwaitTask, Decision, Finish, RequestPause
+from harborage.planner import AwaitTask, CallParallel, CallTool, Decision, Finish, RequestPause, SpawnTask
 from harborage.runtime.loop.apply import (
     Go,
     Observed,
@@ -76,16 +76,16 @@ async def run_loop(run: RunState, io: Durable, dispatch: Dispatch) -> Finish:
         run = apply_plan(run, planned)
         decision: Decision = planned.decision
         match decision:
+            case CallTool() | CallParallel() | SpawnTask() | AwaitTask() if run.steps <= run.max_steps:
+                run = await act(run, planned, decision, io, dispatch)
             case Finish():
                 return decision
             case RequestPause() if run.cancelling is Cancelling.TOLD:
                 continue  # the planner is not called any more; the gate ends the run
-            case _ if run.steps > run.max_steps:
-                raise too_many_steps(run)
-            case RequestPause():
+            case RequestPause() if run.steps <= run.max_steps:
                 run = park(run, await io.step("pause.request", decision))
             case _:
-                run = await act(run, planned, decision, io, dispatch)
+                raise too_many_steps(run)
 
 
 async def act(run: RunState, planned: Planned, decision: Decision, io: Durable, dispatch: Dispatch) -> RunState:
