@@ -92,10 +92,10 @@ def _redact_struct(redactor: Redactor, body: S) -> S:
 
 
 def _redact_value(redactor: Redactor, value: Any) -> Any:
+    if type(value) in _PARTS:
+        return _redact_struct(redactor, value)
     if value is None or isinstance(value, _AS_THEY_ARE):
         return value
-    if isinstance(value, msgspec.Struct) and type(value) in _PARTS:
-        return _redact_struct(redactor, value)
     if isinstance(value, tuple) and any(type(one) in _PARTS for one in value):
         return tuple(_redact_value(redactor, one) for one in value)
     return redactor.redact(value)
