@@ -54,13 +54,17 @@ async def test_entries_that_were_appended_at_once_are_counted_and_kept_in_order(
     store = MemoryStore()
     await keep(store, ME, [b"0"])
     await store.claim("worker")
+    lease = Lease("r", "worker", 1)
     for number in range(1, 5):
-        guard = Guard(lease=Lease("r", "worker", 1), position=number)
-        store.commit_now(Commit(guard=guard, entries=(b"%d" % number,)))
+        assert store.append_now(lease, number, [b"%d" % number])
+        assert not store.append_now(lease, number, [b"again"])
         if number % 2:
             assert (await row_of(store, "r")).position == number + 1
     assert await store.entries("r") == [b"0", b"1", b"2", b"3", b"4"]
     assert (await row_of(store, "r")).position == 5
+    assert not store.append_now(lease._replace(fence=2), 5, [b"5"])
+    await store.aclose()
+    assert not store.append_now(lease, 5, [b"5"])
 
 
 async def test_what_is_asked_of_one_run_or_of_those_at_work_costs_the_same_however_many_ended(
