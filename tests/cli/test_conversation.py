@@ -14,9 +14,9 @@ from rich.text import Text
 
 from harborage.app import Change
 from harborage.cli.conversation import Conversation
+from harborage.cli.journal_view import new_view
 from harborage.cli.keyboard import Keyboard
 from harborage.cli.questions import QuestionQueue
-from harborage.cli.view_state import new_view
 from harborage.events import BusDroppedPayload, Event, EventType, Filter
 from harborage.identity import Identity
 from harborage.planner import (

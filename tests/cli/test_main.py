@@ -15,7 +15,7 @@ import pytest
 
 from harborage import __version__
 from harborage.cli.main import COMMANDS, app, main
-from harborage.cli.outcome import EXIT_CODES
+from harborage.cli.status import EXIT_CODES
 from tests.kit.tables import each_row
 
 ROOT = Path(__file__).resolve().parents[2]

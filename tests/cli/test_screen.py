@@ -13,10 +13,10 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from harborage.cli.journal_view import Call, View, new_view, run_of
 from harborage.cli.keyboard import LineEditor
 from harborage.cli.questions import Question, QuestionQueue
 from harborage.cli.screen import LiveScreen, PlainScreen, render_region, visible_part
-from harborage.cli.view_state import Call, View, new_view, run_of
 
 
 def terminal(width: int = 40) -> tuple[Console, io.StringIO]:

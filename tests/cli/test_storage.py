@@ -13,8 +13,7 @@ import pytest
 
 from harborage.app.project import FolderGoneError
 from harborage.app.target import AgentNotReadyError, TargetError
-from harborage.cli.options import storage_url
-from harborage.cli.storage import NoDatabaseError, open_kept_storage, run_command
+from harborage.cli.storage import NoDatabaseError, open_kept_storage, run_command, storage_url
 from harborage.errors import HarborageError
 from harborage.llm.account import PriceUnknownError
 from harborage.runtime.durable.engine import RunEndedError, RunNotFoundError

@@ -10,10 +10,9 @@ import pytest
 from harborage import events
 from harborage.app import ChosenModel
 from harborage.artifacts import ArtifactRef, ArtifactScope
-from harborage.cli.journal_view import RecordedEntry
-from harborage.cli.outcome import ending_of
+from harborage.cli.journal_view import RecordedEntry, View, new_view
+from harborage.cli.status import ending_of
 from harborage.cli.view import current_activity, render, render_header, render_summary, render_totals
-from harborage.cli.view_state import View, new_view
 from harborage.events import Event, EventType, Payload, RedactedMap, register_event_type
 from harborage.identity import Quadruple
 from harborage.planner import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harborage.testing.simulation.faults import Faults
+from harborage.testing.simulation.simulation import Faults
 from tests.programs.simulation.scenario import Asked, Scenario
 from tests.programs.simulation.stories import play
 from tests.programs.simulation.workload import Traits

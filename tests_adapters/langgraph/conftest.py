@@ -15,7 +15,7 @@ from langchain_core.tools import tool
 from harborage import codec
 from harborage.llm import ChatMessage, CompleteResponse, Content, Role, ToolCallStructured
 from harborage.planner.adapters import Adapted, adapt_langgraph
-from harborage.testing.conformance.adapter_model import NeutralRequest, ScriptedModel
+from harborage.testing.conformance.adapters import NeutralRequest, ScriptedModel
 
 
 class BrainModel(BaseChatModel):

@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from harborage import FinishReason, Identity, Runtime
 from harborage.llm import Role
 from harborage.planner.adapters import AdapterUnsupportedError, adapt_langgraph
-from harborage.testing.conformance.adapter_model import ScriptedModel, texts_of
+from harborage.testing.conformance.adapters import ScriptedModel, texts_of
 from harborage.testing.llm import calls_tools, says
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from openai.types.responses import Response, ResponseCompletedEvent, ResponseTex
 
 from harborage.llm import ChatMessage, CompleteResponse, Content, Role, ToolCallStructured
 from harborage.planner.adapters import Adapted, adapt_openai_agents
-from harborage.testing.conformance.adapter_model import NeutralRequest, ScriptedModel
+from harborage.testing.conformance.adapters import NeutralRequest, ScriptedModel
 
 
 class BrainModel(Model):

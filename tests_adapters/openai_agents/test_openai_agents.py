@@ -28,7 +28,7 @@ from harborage.events import EventType
 from harborage.llm import Role
 from harborage.planner.adapters import AdapterUnsupportedError, adapt_openai_agents
 from harborage.testing.clock import settle
-from harborage.testing.conformance.adapter_model import ScriptedModel, texts_of
+from harborage.testing.conformance.adapters import ScriptedModel, texts_of
 from harborage.testing.llm import calls_tools, says
 
 pytestmark = pytest.mark.anyio

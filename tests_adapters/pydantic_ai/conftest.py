@@ -23,7 +23,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from harborage import codec
 from harborage.llm import ChatMessage, CompleteResponse, Content, Role, ToolCallStructured
 from harborage.planner.adapters import Adapted, adapt_pydantic_ai
-from harborage.testing.conformance.adapter_model import NeutralRequest, ScriptedModel
+from harborage.testing.conformance.adapters import NeutralRequest, ScriptedModel
 
 
 def model_of(brain: ScriptedModel) -> FunctionModel:

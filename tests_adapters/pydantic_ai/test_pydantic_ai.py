@@ -20,7 +20,7 @@ from harborage.planner import InvalidConfigError
 from harborage.planner.adapters import AdapterUnsupportedError, adapt_pydantic_ai
 from harborage.runtime.durable.engine import RunFailedError
 from harborage.runtime.effects.options import RuntimeOptions
-from harborage.testing.conformance.adapter_model import ScriptedModel
+from harborage.testing.conformance.adapters import ScriptedModel
 from harborage.testing.llm import calls_tools, says
 from harborage.tools import SideEffect
 

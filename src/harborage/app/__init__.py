@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from harborage.app.agent import Agent, Change, Preview, file_preview
+from harborage.app.agent import Agent, Change, Preview, assistant, file_preview
 from harborage.app.agent_runtime import open_runtime
-from harborage.app.assistant import assistant
 from harborage.app.attachments import (
     Attachment,
     AttachmentError,

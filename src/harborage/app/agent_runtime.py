@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from harborage.app.assistant import assistant
+from harborage.app.agent import assistant
 from harborage.app.attachments import readable
 from harborage.app.target import importable, load_agent
 from harborage.llm import CompleteRequest, CompleteResponse, LLMError

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import msgspec
 from cyclopts import Parameter
 
-from harborage.cli.options import Debug, RunId, StorageUrl, flag, storage_url
-from harborage.cli.storage import run_command
+from harborage.cli.storage import Debug, RunId, StorageUrl, flag, run_command, storage_url
 
 if TYPE_CHECKING:
     from harborage.runtime.pauses import Pause

@@ -39,6 +39,7 @@ from harborage.cli.answers import (
     parse_arguments,
     parse_line,
 )
+from harborage.cli.journal_view import View, run_of
 from harborage.cli.keyboard import EditorError, edit_text, editor_command
 from harborage.cli.questions import (
     Question,
@@ -52,7 +53,6 @@ from harborage.cli.questions import (
 )
 from harborage.cli.text import compact, one_line, plural, pretty, wrapped
 from harborage.cli.view import current_activity
-from harborage.cli.view_state import View, run_of
 from harborage.errors import HarborageError
 from harborage.events import (
     BusDroppedPayload,

@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from harborage.cli.options import Debug, StorageUrl, absolute_url, database_file, flag, storage_url
-from harborage.cli.storage import open_kept_storage, release_expired_leases, require_database, run_command
+from harborage.cli.storage import (
+    Debug,
+    StorageUrl,
+    absolute_url,
+    database_file,
+    flag,
+    open_kept_storage,
+    release_expired_leases,
+    require_database,
+    run_command,
+    storage_url,
+)
 
 if TYPE_CHECKING:
     from harborage.runtime.durable.orphans import EndedItem

@@ -24,14 +24,25 @@ from harborage.app import Agent, TargetError, assistant, is_target, load_agent, 
 from harborage.app.agent_runtime import has_attachments, recorded_agent
 from harborage.app.project import FolderGoneError, Origin, command_session, remember_started
 from harborage.cli.feed import JournalFollower, observe_storage
-from harborage.cli.journal_view import RecordedEntry
+from harborage.cli.journal_view import RecordedEntry, new_view
 from harborage.cli.open_session import SessionOptions
-from harborage.cli.options import DEFAULT_STORAGE, absolute_url
-from harborage.cli.outcome import CANCELLED, FAILED, WRONG_USE, Ending, ending_of, failed
 from harborage.cli.output import Output, OutputLostError, Style
 from harborage.cli.session import Session
-from harborage.cli.status import agent_of, describe_status, root_runs, status_of
+from harborage.cli.status import (
+    CANCELLED,
+    FAILED,
+    WRONG_USE,
+    Ending,
+    agent_of,
+    describe_status,
+    ending_of,
+    failed,
+    root_runs,
+    status_of,
+)
 from harborage.cli.storage import (
+    DEFAULT_STORAGE,
+    absolute_url,
     allow_agent,
     artifacts_folder,
     find_unfinished,
@@ -40,7 +51,6 @@ from harborage.cli.storage import (
 )
 from harborage.cli.text import duration, one_line, plural, printable
 from harborage.cli.view import render_header, render_past
-from harborage.cli.view_state import new_view
 from harborage.clock import SYSTEM_CLOCK
 from harborage.errors import HarborageError
 from harborage.identity import Identity

@@ -16,11 +16,22 @@ import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from harborage.cli.options import Deadline, Debug, MaxCost, MaxSteps, RunId, StorageUrl, flag, storage_url
-from harborage.cli.storage import artifacts_folder, open_kept_storage, run_command
+from harborage.cli.storage import (
+    Deadline,
+    Debug,
+    MaxCost,
+    MaxSteps,
+    RunId,
+    StorageUrl,
+    artifacts_folder,
+    flag,
+    open_kept_storage,
+    run_command,
+    storage_url,
+)
 
 if TYPE_CHECKING:
-    from harborage.cli.outcome import Ending
+    from harborage.cli.status import Ending
     from harborage.runtime.run import Run
 
 _AT = "The step that the new run decides anew, counted from 1; earlier steps are copied."
@@ -271,7 +282,7 @@ def _deadline(options: _ForkOptions, now: datetime) -> datetime | None:
 
 async def _wait_for_end(run: Run) -> Ending | None:
     """The end of the run; None when it waits for a person's answer."""
-    from harborage.cli.outcome import ending_of
+    from harborage.cli.status import ending_of
     from harborage.runtime.durable.engine import RunBlockedError, RunFailedError
 
     while True:

@@ -18,9 +18,8 @@ from harborage.app.agent_runtime import open_kept_runtime
 from harborage.app.attachments import Attachment
 from harborage.app.project import Origin
 from harborage.cli.feed import ObservedStore, OnEntries, observe_storage
-from harborage.cli.options import is_memory
 from harborage.cli.status import is_waiting_for_provider
-from harborage.cli.storage import prepare_storage
+from harborage.cli.storage import is_memory, prepare_storage
 from harborage.identity import Identity
 from harborage.runtime.durable.engine import RunNotFoundError
 from harborage.runtime.effects.model import is_own_planner

@@ -17,9 +17,9 @@ import msgspec
 from rich.console import Console
 
 from harborage.cli.keyboard import can_ask
-from harborage.cli.outcome import CANCELLED, FAILED, Ending, result_line
 from harborage.cli.screen import LiveScreen, PlainScreen, Region, Screen
 from harborage.cli.session import Terminal
+from harborage.cli.status import CANCELLED, FAILED, Ending, result_line
 from harborage.cli.text import printable
 from harborage.codec import UnserializableError
 from harborage.errors import HarborageError

@@ -12,7 +12,7 @@ from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 
-from harborage.cli.options import Deadline, Debug, MaxCost, MaxSteps, RunId, StorageUrl, flag, storage_url
+from harborage.cli.storage import Deadline, Debug, MaxCost, MaxSteps, RunId, StorageUrl, flag, storage_url
 
 _WORDS = (
     "What to do. If the first word names an agent, that agent does it: a file such as agent.py or a module such as "

@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from harborage.cli.options import RunId, StorageUrl, flag, storage_url
-from harborage.cli.storage import open_kept_storage, release_expired_leases, run_command
+from harborage.cli.storage import (
+    RunId,
+    StorageUrl,
+    flag,
+    open_kept_storage,
+    release_expired_leases,
+    run_command,
+    storage_url,
+)
 
 if TYPE_CHECKING:
     from harborage.store import RunRow, Status

@@ -21,10 +21,10 @@ from harborage.cli.text import duration, one_line, plural, printable
 from harborage.cli.view import current_activity
 
 if TYPE_CHECKING:
+    from harborage.cli.journal_view import View
     from harborage.cli.keyboard import LineEditor
     from harborage.cli.output import BackgroundStream
     from harborage.cli.questions import QuestionQueue
-    from harborage.cli.view_state import View
 
 Region = Callable[[int], Sequence[Text]]
 """Renders the live region for a width in columns."""

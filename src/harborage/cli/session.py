@@ -1,7 +1,7 @@
 """One run in a terminal: facts are shown as they happen, and what a person types is acted upon.
 
 Facts, typed lines and signals go through one queue and are handled in order by one task. What they mean is decided in
-pure files: `view`, `questions`, `answers`, `outcome`.
+pure files: `view`, `questions`, `answers`, `status`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,23 @@ from harborage.app.project import close_command_session
 from harborage.artifacts import ArtifactRef, ArtifactScope
 from harborage.cli.conversation import Conversation
 from harborage.cli.feed import Fact, Feed, JournalFollower, capture_logs
+from harborage.cli.journal_view import View, line, new_view
 from harborage.cli.keyboard import Job, Keyboard, handle_signals
 from harborage.cli.open_session import OpenSession, SessionOptions, open_session, resume_handle
-from harborage.cli.outcome import Ending, blocked, ending_of, left, with_unasked_rejections
 from harborage.cli.questions import QuestionQueue
 from harborage.cli.screen import Region, Screen, render_region
-from harborage.cli.status import describe_status, is_blocked, is_waiting_for_provider
+from harborage.cli.status import (
+    Ending,
+    blocked,
+    describe_status,
+    ending_of,
+    is_blocked,
+    is_waiting_for_provider,
+    left,
+    with_unasked_rejections,
+)
 from harborage.cli.text import one_line
 from harborage.cli.view import render, render_header, render_past, render_summary
-from harborage.cli.view_state import View, line, new_view
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
 from harborage.errors import HarborageError

@@ -1,4 +1,5 @@
-"""Open the storage of kept runs, find a run in it, and ask before an agent that it names is executed.
+"""The storage of kept runs: the options that name it, how it is opened, how a run is found in it, and asking before an
+agent that it names is executed.
 
 What goes wrong in a command becomes one line and an exit code. Reading help must stay cheap, so what reads runs is
 imported when it is used.
@@ -7,19 +8,84 @@ imported when it is used.
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import traceback
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
-from harborage.cli.options import DEFAULT_STORAGE, database_file, is_memory
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
 from harborage.errors import HarborageError
 
 if TYPE_CHECKING:
     from harborage.state.storage import Storage
     from harborage.store import RunRow, Store
+
+DEFAULT_STORAGE: Final = "sqlite:.harborage/harborage.db"
+STORAGE_VARIABLE: Final = "HARBORAGE_STORAGE"
+
+_MOST_STEPS = 1_000_000_000
+_MOST_SECONDS = 10 * 365 * 86_400
+_MOST_DOLLARS = 1_000_000
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)
+
+
+def flag(text: str) -> Parameter:
+    """The parameter of an option without a value; `text` is its help."""
+    return Parameter(help=text, negative="", show_default=False)
+
+
+RunId: TypeAlias = Annotated[str, Parameter(help="The run's id, or its last characters; six tell it from others.")]
+StorageUrl: TypeAlias = Annotated[
+    str,
+    Parameter(
+        help="The database of the runs, such as sqlite:FILE or postgres://…",
+        show_default=f"{STORAGE_VARIABLE}, else .harborage/harborage.db",
+    ),
+]
+Debug: TypeAlias = Annotated[bool, flag("Show the traceback of an error.")]
+MaxSteps: TypeAlias = Annotated[
+    int | None, Parameter(help="Limit of steps in all.", validator=Number(gt=0, lte=_MOST_STEPS))
+]
+Deadline: TypeAlias = Annotated[
+    float | None, Parameter(help="Limit of time in seconds.", validator=Number(gt=0, lte=_MOST_SECONDS))
+]
+MaxCost: TypeAlias = Annotated[
+    float | None,
+    Parameter(
+        help="Limit of model costs in US dollars, those of its tasks included.",
+        validator=Number(gt=0, lte=_MOST_DOLLARS),
+    ),
+]
+
+
+def storage_url(option: str, environ: Mapping[str, str]) -> str:
+    """The url of the storage: the option, else `HARBORAGE_STORAGE`, else the project's own file."""
+    return option.strip() or environ.get(STORAGE_VARIABLE, "").strip() or DEFAULT_STORAGE
+
+
+def absolute_url(url: str) -> str:
+    """The same url, valid in any folder."""
+    path = database_file(url)
+    return url if path is None else f"sqlite:{path.absolute()}"
+
+
+def is_memory(url: str) -> bool:
+    """Whether nothing that is kept there outlives the process."""
+    return url.lower().startswith("memory:")
+
+
+def database_file(url: str) -> Path | None:
+    """The SQLite file that a url names; None when it names a server or memory."""
+    scheme = _SCHEME.match(url)
+    if scheme is None:
+        return Path(url)
+    return Path(url[scheme.end() :]) if scheme[0].lower() == "sqlite:" else None
+
 
 _FAILED, _WRONG_USE, _INTERRUPTED = 1, 2, 130
 

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rich.text import Text
 
-from harborage.cli.journal_view import RecordedEntry, render_entry
+from harborage.cli.journal_view import RecordedEntry, RunView, View, line, render_entry, run_of
 from harborage.cli.text import duration, one_line, plural, shortened, size
-from harborage.cli.view_state import RunView, View, line, run_of
 from harborage.events import Event, EventType, RedactedMap
 from harborage.planner import ChunkKind, FinishReason, PauseReason
 
 if TYPE_CHECKING:
     from harborage.app import ChosenModel
     from harborage.artifacts import ArtifactRef
-    from harborage.cli.outcome import Ending
+    from harborage.cli.status import Ending
     from harborage.identity import Quadruple
 
 Fact: TypeAlias = Event | RecordedEntry

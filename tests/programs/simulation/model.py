@@ -20,7 +20,7 @@ from tests.kit.provider_rules import ProviderRuleError, check_request
 
 if TYPE_CHECKING:
     from harborage.testing.simulation.process import Process
-    from harborage.testing.simulation.wire import Wire
+    from harborage.testing.simulation.stores import Wire
     from tests.programs.simulation.world import World
 
 _NAME: Final = re.compile(r"\b[krwgl]\d+\b")

@@ -35,8 +35,7 @@ from harborage.runtime.pauses import (
 from harborage.store import RunQuery, RunRow
 from harborage.testing.simulation.checks import Evidence
 from harborage.testing.simulation.loop import StuckError
-from harborage.testing.simulation.stores import StorageServer
-from harborage.testing.simulation.wire import Wire
+from harborage.testing.simulation.stores import StorageServer, Wire
 from tests.kit.stored_runs import goal_of
 from tests.programs.simulation.model import Model, Shortener
 from tests.programs.simulation.workload import Traits, drawn_plan

@@ -10,8 +10,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 import msgspec
 
 from harborage.testing.simulation.checks import check
-from harborage.testing.simulation.faults import Faults, draw_faults
-from harborage.testing.simulation.simulation import Outcome, Simulation, simulate
+from harborage.testing.simulation.simulation import Faults, Outcome, Simulation, draw_faults, simulate
 from tests.programs.simulation.coverage import marks_of
 from tests.programs.simulation.scenario import Scenario
 from tests.programs.simulation.workload import Traits, drawn_traits

@@ -6,7 +6,6 @@ yourself.
 """
 
 from harborage.testing.simulation.checks import Evidence, InvariantBrokenError, ServiceCall, check, find_broken_promises
-from harborage.testing.simulation.faults import NO_FAULTS, FaultInjector, Faults, draw_faults
 from harborage.testing.simulation.loop import (
     DeadlockError,
     EndlessError,
@@ -19,10 +18,18 @@ from harborage.testing.simulation.loop import (
     UnhandledError,
 )
 from harborage.testing.simulation.process import START, Process, ProcessDiedError, SimulatedClock
-from harborage.testing.simulation.simulation import Outcome, Simulation, Story, simulate
-from harborage.testing.simulation.stores import AuditedStore, StaleWriteError, StorageServer
+from harborage.testing.simulation.simulation import (
+    NO_FAULTS,
+    FaultInjector,
+    Faults,
+    Outcome,
+    Simulation,
+    Story,
+    draw_faults,
+    simulate,
+)
+from harborage.testing.simulation.stores import AuditedStore, StaleWriteError, StorageServer, Wire
 from harborage.testing.simulation.trials import Answer, Place, Trial, TrialFailedError, crash_test
-from harborage.testing.simulation.wire import Wire
 
 __all__ = [
     "NO_FAULTS",

@@ -31,11 +31,9 @@ from harborage.runtime.pauses import (
 )
 from harborage.store import RunQuery
 from harborage.testing.simulation.checks import Evidence, check, decode_finish, load_entries
-from harborage.testing.simulation.faults import Faults, draw_faults
 from harborage.testing.simulation.loop import SimulationError, StuckError
-from harborage.testing.simulation.simulation import Outcome, Simulation, simulate
-from harborage.testing.simulation.stores import StorageServer
-from harborage.testing.simulation.wire import Wire
+from harborage.testing.simulation.simulation import Faults, Outcome, Simulation, draw_faults, simulate
+from harborage.testing.simulation.stores import StorageServer, Wire
 
 if TYPE_CHECKING:
     from harborage.clock import Timers
