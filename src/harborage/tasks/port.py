@@ -95,7 +95,13 @@ class TaskRegistry(Protocol):
         ...
 
     async def cancel_children(
-        self, parent: TaskID, reason: str = "", *, only: Collection[TaskID] | None = None, who: Who | None = None
+        self,
+        parent: TaskID,
+        reason: str = "",
+        *,
+        only: Collection[TaskID] | None = None,
+        who: Who | None = None,
+        write: RunWriter | None = None,
     ) -> int:
         """Cancel the living tasks under `parent`, or those named in `only`, each with what its policy takes along.
 
@@ -103,7 +109,9 @@ class TaskRegistry(Protocol):
         """
         ...
 
-    async def prioritize(self, task_id: TaskID, priority: int, *, who: Who | None = None) -> bool:
+    async def prioritize(
+        self, task_id: TaskID, priority: int, *, who: Who | None = None, write: RunWriter | None = None
+    ) -> bool:
         """True when the priority changed; an ended task may be re-prioritised too."""
         ...
 

@@ -242,7 +242,13 @@ class InProcessTaskRegistry:
         raise StaleChangeError(task_id)
 
     async def cancel_children(
-        self, parent: TaskID, reason: str = "", *, only: Collection[TaskID] | None = None, who: Who | None = None
+        self,
+        parent: TaskID,
+        reason: str = "",
+        *,
+        only: Collection[TaskID] | None = None,
+        who: Who | None = None,
+        write: RunWriter | None = None,
     ) -> int:
         session = self._caller(who, "tasks.cancel_children")
         children = replace(_of_session(session), parent=parent, statuses=LIVE)
@@ -252,11 +258,13 @@ class InProcessTaskRegistry:
                 return 0
             along = await below(self._store, [row for row in living if row.is_cascading])
             going = {row.run_id: row for row in (*living, *along)}
-            if await self._cancel_all([(row, True) for row in going.values()], reason) is not None:
+            if await self._cancel_all([(row, True) for row in going.values()], reason, write) is not None:
                 return len(going)
         raise StaleChangeError(parent)
 
-    async def prioritize(self, task_id: TaskID, priority: int, *, who: Who | None = None) -> bool:
+    async def prioritize(
+        self, task_id: TaskID, priority: int, *, who: Who | None = None, write: RunWriter | None = None
+    ) -> bool:
         for _ in range(MAX_TRIES):
             row = await self._row(task_id, who, "tasks.prioritize")
             if row.priority == priority:
@@ -264,8 +272,11 @@ class InProcessTaskRegistry:
             prior, now = task_of(row), self._clock.now()
             move = Move(run_id=task_id, expected=(row.status,), priority=priority)
             event = announcements.prioritised(replace(prior, priority=priority), prior, now)
-            if await self._moved(move, event) is not None:
-                return True
+            try:
+                await self._changes.commit(Commit(moves=(move,)), [event], write=write)
+            except (StatusConflictError, RowNotFoundError):
+                continue
+            return True
         raise StaleChangeError(task_id)
 
     async def increment_tool_count(self, task_id: TaskID, *, who: Who | None = None) -> int:
@@ -419,11 +430,13 @@ class InProcessTaskRegistry:
             raise PatchNotFoundError(patch_id)
         return patch_of(row)
 
-    async def _cancel_all(self, rows: Sequence[tuple[RunRow, bool]], reason: str) -> bool | None:
+    async def _cancel_all(
+        self, rows: Sequence[tuple[RunRow, bool]], reason: str, write: RunWriter | None = None
+    ) -> bool | None:
         """Cancel these; whether the first was not cancelled before. None where others have changed one meanwhile."""
         cancelled = cancellation(rows, reason, self._clock.now(), self._runs)
         try:
-            done = await self._changes.commit(cancelled.commit, cancelled.events)
+            done = await self._changes.commit(cancelled.commit, cancelled.events, write=write)
         except (StatusConflictError, RunOverError, RowNotFoundError):
             return None
         await self._groups.tasks_ended(cancelled.ended, done)

@@ -131,6 +131,8 @@ async def test_an_approval_is_requested_with_the_intent_of_its_call(watched: Sto
     assert opened.guard is not None
     assert intents(opened) == ["approve.pay"]
     assert "pause.requested" in events(opened)
+    (answered,) = (commit for commit in store.commits if commit.settles)
+    assert answered.guard is not None
 
 
 @pytest.mark.parametrize("group", ["", "crew"])
@@ -183,3 +185,25 @@ async def test_a_run_says_under_its_lease_that_it_waits_for_a_task(watched: Stor
     waits = [commit for commit in store.commits if any(move.awaits is not None for move in commit.moves)]
     assert len(waits) == 2
     assert all(commit.guard is not None for commit in waits)
+
+
+async def test_a_run_cancels_its_children_under_its_lease(watched: Storage) -> None:
+    """The controls that end the children of a cancelled run are sent in a commit of that run."""
+    store: Any = watched.store
+    is_asked = asyncio.Event()
+
+    class Held(StepPlanner):
+        async def next(self, run: Any) -> Any:
+            if run.goal == "child":
+                is_asked.set()
+                await asyncio.Event().wait()
+            return await super().next(run)
+
+    async with Runtime(planner=Held(spawning(), asking), storage=watched) as rt, asyncio.timeout(20):
+        run = await rt.start("cancel", who=ME)
+        await is_asked.wait()
+        await run.cancel()
+        await run.result()
+    (cancelled,) = (commit for commit in store.commits if any(one.run_id != run.id for one in commit.sends))
+    assert cancelled.guard is not None
+    assert cancelled.guard.lease.run_id == run.id

@@ -412,6 +412,7 @@ class LeasedRecord:
             moves=changes.moves,
             opens=changes.opens,
             settles=changes.settles,
+            sends=changes.sends,
             groups=changes.groups,
         )
 

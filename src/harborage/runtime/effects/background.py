@@ -91,7 +91,7 @@ async def end_children(services: AgentServices, live: LiveRun, reason: FinishRea
     living = [child for child in await tasks.list(who.identity, TaskFilter(parent=who.run_id)) if _lives(child)]
     only = [child.id for child in living if cancels_all or child.retains_turn]
     if only:
-        await tasks.cancel_children(who.run_id, f"parent {who.run_id} ended", only=only, who=who)
+        await tasks.cancel_children(who.run_id, f"parent {who.run_id} ended", only=only, who=who, write=live.write)
     return [] if cancels_all else [child.id for child in living if not child.retains_turn]
 
 

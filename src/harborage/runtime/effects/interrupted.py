@@ -26,6 +26,7 @@ from harborage.runtime.loop.pauses import Pause, PauseDecision, PauseRequest
 from harborage.tools import OnUnknown
 
 if TYPE_CHECKING:
+    from harborage.events.bus import RunWriter
     from harborage.identity import Quadruple
     from harborage.runtime.effects.executor import CatalogToolExecutor
     from harborage.runtime.effects.run_resources import LiveRun
@@ -71,24 +72,32 @@ class InterruptedCalls:
         waiting = self._waiting.get(call.key)
         return Waiting(waiting.pause.deadline) if waiting is not None and waiting.is_idle else None
 
-    def route_answer(self, who: Quadruple, control: ControlEvent) -> Coroutine[Any, Any, None] | None:
-        """Return the work of resolving an interrupted call by a control; None if no call of this run waits for it."""
+    def route_answer(
+        self, who: Quadruple, control: ControlEvent, write: RunWriter | None
+    ) -> Coroutine[Any, Any, None] | None:
+        """Return the work of resolving an interrupted call by a control; None if no call of this run waits for it.
+
+        `write` is how the run commits.
+        """
         token = (control.payload or {}).get("token")
         decision = RESUMES.get(control.type)
         for waiting in self._waiting.values():
             if decision is not None and waiting.token == token and waiting.request.identity == who:
                 return apply_mid_step(
-                    self._services, who, control, partial(self._resolve, waiting.token, decision, control)
+                    self._services, who, control, partial(self._resolve, waiting.token, decision, control, write)
                 )
         return None
 
-    async def _resolve(self, token: str, decision: PauseDecision, control: ControlEvent) -> None:
+    async def _resolve(
+        self, token: str, decision: PauseDecision, control: ControlEvent, write: RunWriter | None
+    ) -> None:
         if decision is PauseDecision.APPROVE and (control.payload or {}).get("args") is not None:
             raise PayloadInvalidError(
                 "APPROVE: a call that was interrupted is made again with its own arguments; leave payload.args out",
                 bound="args",
             )
-        await self._services.pauses.resume(token, decision, dict(control.payload or {}), who=control.identity)
+        answer, who = dict(control.payload or {}), control.identity
+        await self._services.pauses.resume(token, decision, answer, who=who, write=write)
 
     async def _ask_person(self, live: LiveRun, call: StepCall) -> Pause:
         """Ask a person for the outcome of the call; return the pause once it is answered or has expired."""

@@ -17,7 +17,7 @@ from harborage.events import ControlLifecyclePayload, EventType, PauseResumedPay
 from harborage.identity import bound
 from harborage.planner import PauseReason, Trajectory
 from harborage.planner.errors import ToolContextLostError
-from harborage.runtime.durable.engine import RunLeftError
+from harborage.runtime.durable.engine import RecordRefusedError, RunLeftError
 from harborage.runtime.durable.pauses.errors import AlreadyResumedError, PauseNotFoundError, PauseScopeMismatchError
 from harborage.runtime.effects.approval.errors import ApprovalNotFoundError, InvalidApprovalError
 from harborage.runtime.effects.approval.model import ApprovalDecision
@@ -105,10 +105,17 @@ async def steer(
     return outcomes
 
 
-def route_answer(services: AgentServices, who: Quadruple, control: ControlEvent) -> Coroutine[Any, Any, None] | None:
-    """Return the work of passing an approval to the call of this run that waits for it; None if no call does."""
+def route_answer(
+    services: AgentServices, who: Quadruple, control: ControlEvent, write: RunWriter | None = None
+) -> Coroutine[Any, Any, None] | None:
+    """Return the work of passing an approval to the call of this run that waits for it; None if no call does.
+
+    `write` is how the run commits.
+    """
     gate = _gate_of(services, who, control)
-    return None if gate is None else apply_mid_step(services, who, control, partial(_resolve_approval, gate, control))
+    if gate is None:
+        return None
+    return apply_mid_step(services, who, control, partial(_resolve_approval, gate, control, write))
 
 
 def failure_code(error: Exception) -> str:
@@ -196,7 +203,7 @@ async def _apply(
         case ControlType.INJECT_CONTEXT | ControlType.REDIRECT | ControlType.USER_MESSAGE | ControlType.CANCEL:
             return Steered(control=control)
         case ControlType.PRIORITIZE:
-            await _prioritize(services, who, control, task_id)
+            await _prioritize(services, who, control, task_id, write)
             return Steered(control=control)
         case ControlType.PAUSE:
             if pause is not None:
@@ -235,7 +242,7 @@ async def _resume(
 ) -> Steered:
     gate = _gate_of(services, who, control)
     if gate is not None:
-        await _answer_call(services, who, control, partial(_resolve_approval, gate, control))
+        await _answer_call(services, who, control, partial(_resolve_approval, gate, control, write))
         if pause is None:
             return Steered(control=control)
     token = answered_pause(control) if services.binds_answers else ""
@@ -307,7 +314,9 @@ def _is_resolved_by(control: ControlEvent, resolved: Pause) -> bool:
     return is_its_own and resolved.decision == RESUMES[control.type]
 
 
-async def _prioritize(services: AgentServices, who: Quadruple, control: ControlEvent, task_id: str) -> None:
+async def _prioritize(
+    services: AgentServices, who: Quadruple, control: ControlEvent, task_id: str, write: RunWriter | None
+) -> None:
     priority = (control.payload or {}).get("priority")
     if isinstance(priority, bool) or not isinstance(priority, (int, float)) or priority != int(priority):
         raise PayloadInvalidError("PRIORITIZE needs a whole number in payload.priority", bound="priority")
@@ -315,7 +324,7 @@ async def _prioritize(services: AgentServices, who: Quadruple, control: ControlE
         raise RunLoopMisconfiguredError("PRIORITIZE needs a task registry, and this run loop has none")
     if not task_id:
         raise PayloadInvalidError("PRIORITIZE: this run has no task to prioritise", bound="task_id")
-    await services.tasks.prioritize(task_id, int(priority), who=who)
+    await services.tasks.prioritize(task_id, int(priority), who=who, write=write)
 
 
 def _gate_of(services: AgentServices, who: Quadruple, control: ControlEvent) -> ApprovalGate | None:
@@ -348,9 +357,11 @@ async def _apply_mid_step(
             try:
                 await _answer_call(services, who, control, apply)
                 break
-            except DatabaseError as error:
+            except (DatabaseError, RecordRefusedError) as error:
                 services.logger.warning("run %s: %s is retried: %s", who.run_id, control.type, error_reason(error))
                 await sleep(services.clock, _RETRY_DELAY_S)
+    except RunLeftError:
+        return  # another worker has the run, and applies the control again
     except Exception as error:  # noqa: BLE001 - recorded and announced as a failed control
         await _drop_answer(services, who, control)
         _record(services, who, control, error)
@@ -386,7 +397,7 @@ async def _drop_answer(services: AgentServices, who: Quadruple, control: Control
             await sleep(services.clock, _RETRY_DELAY_S)
 
 
-async def _resolve_approval(gate: ApprovalGate, control: ControlEvent) -> None:
+async def _resolve_approval(gate: ApprovalGate, control: ControlEvent, write: RunWriter | None) -> None:
     payload = control.payload or {}
     edited = payload.get("args")
     if edited is not None and not isinstance(edited, dict):
@@ -402,6 +413,7 @@ async def _resolve_approval(gate: ApprovalGate, control: ControlEvent) -> None:
         args=None if edited is None else codec.encode(edited, "args"),
         who=control.identity,
         scopes=_GATE_SCOPES,
+        write=write,
     )
 
 

@@ -120,7 +120,10 @@ class AgentEffects:
         """Return the function that passes an answer to the call of the run `who` that waits for it."""
 
         def route(control: ControlEvent) -> Coroutine[Any, Any, None] | None:
-            return route_answer(self._services, who, control) or self._interrupted.route_answer(who, control)
+            live = self._live.get(who.run_id)
+            write = None if live is None else live.write
+            routed = route_answer(self._services, who, control, write)
+            return routed or self._interrupted.route_answer(who, control, write)
 
         return route
 

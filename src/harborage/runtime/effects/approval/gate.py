@@ -215,6 +215,7 @@ class ApprovalGate:
         args: bytes | None = None,
         who: Identity | Quadruple | None = None,
         scopes: frozenset[str] | None = None,
+        write: RunWriter | None = None,
     ) -> Pause:
         """Answer a waiting call, once; return the resolved pause. With `args` an approval replaces the arguments.
 
@@ -235,7 +236,7 @@ class ApprovalGate:
             raise ApprovalNotFoundError(token)
         if args is not None and call.objection is not None and (reason_against := call.objection(args)):
             raise InvalidApprovalError(f"{call.request.tool!r} does not take these arguments: {reason_against}")
-        resolved = await self._resolve(call, chosen, redacted, args=args, who=who, scopes=held)
+        resolved = await self._resolve(call, chosen, redacted, args=args, who=who, scopes=held, write=write)
         if (resolved.payload or {}).get("fingerprint") != _fingerprint(call.request):
             raise ApprovalMismatchError(token, call.request.tool)
         return resolved.shown()
@@ -332,6 +333,7 @@ class ApprovalGate:
         args: bytes | None,
         who: Identity | Quadruple | None,
         scopes: frozenset[str],
+        write: RunWriter | None,
     ) -> Pause:
         """Resolve the pause of a call; if that fails, the call keeps waiting."""
         approved = call.request.args if args is None else args
@@ -340,7 +342,7 @@ class ApprovalGate:
         call.is_being_answered = True
         try:
             return await self._coordinator.resume(
-                call.token, PauseDecision(decision), payload, sealed=args, who=who, scopes=scopes
+                call.token, PauseDecision(decision), payload, sealed=args, who=who, scopes=scopes, write=write
             )
         except AlreadyResumedError as error:
             raise ApprovalNotFoundError(call.token) from error
