@@ -22,12 +22,12 @@ LEASE_S = 3.0
 LONG_LEASE_S = 60.0
 
 
-async def heard(cluster: Cluster, is_so: Callable[[], bool]) -> None:
+async def received(cluster: Cluster, is_so: Callable[[], bool]) -> None:
     """Return when it is so; only what the service hears of can make it so."""
     async with asyncio.timeout(PATIENCE_S):
         while not is_so():
-            cluster.service.heard.clear()
-            await cluster.service.heard.wait()
+            cluster.service.has_reported.clear()
+            await cluster.service.has_reported.wait()
 
 
 async def test_a_frozen_process_that_thaws_cannot_write(open_cluster: OpenCluster) -> None:
@@ -48,7 +48,7 @@ async def test_a_frozen_process_that_thaws_cannot_write(open_cluster: OpenCluste
 
         frozen.send(signal.SIGCONT)
         first.release()
-        await heard(cluster, lambda: (carried.run_id, "frozen") in cluster.service.lost)
+        await received(cluster, lambda: (carried.run_id, "frozen") in cluster.service.lost)
         meanwhile = await cluster.run()
         assert (meanwhile.owner, meanwhile.fence) == (carried.owner, carried.fence)
         assert meanwhile.position == carried.position

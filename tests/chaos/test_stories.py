@@ -113,7 +113,7 @@ async def test_an_unkeyed_call_becomes_unknown(open_cluster: OpenCluster) -> Non
     async with open_cluster(WRITE) as cluster:
         assert await killed_after_the_act(cluster, forgets_keys=False) == []
         assert [act.what for act in cluster.service.acts] == ["it"]
-        finish = await cluster.desk.result((await cluster.run()).run_id)
+        finish = await cluster.sender.result((await cluster.run()).run_id)
         assert isinstance(finish.payload, dict)
         (seen,) = finish.payload["seen"]
         assert "unknown" in seen["error"]

@@ -101,7 +101,7 @@ class Talk:
         self.run = run
         self.clock = clock
         self.screen = Written()
-        self.desk = QuestionQueue()
+        self.queue = QuestionQueue()
         # Never opened: what a test types goes to `hear`.
         self.keyboard = None if is_alone else Keyboard(-1, on_line=print, on_change=print, on_gone=print)
         self.events = runtime.bus.subscribe(Filter.of(WHO))
@@ -110,7 +110,7 @@ class Talk:
             run,
             new_view(run.id),
             screen=self.screen,
-            queue=self.desk,
+            queue=self.queue,
             keyboard=self.keyboard,
             approves=approves,
             clock=clock,
@@ -123,7 +123,7 @@ class Talk:
 
     async def handle_line(self, line: str, asked: str | None = None) -> None:
         """Type a line, while the question that is put now was put unless `asked` says which."""
-        await self._talk.handle_line(line, self.desk.token if asked is None else asked)
+        await self._talk.handle_line(line, self.queue.token if asked is None else asked)
 
     async def tell(self, event: Event) -> None:
         """Tell the conversation of an event."""
@@ -169,9 +169,9 @@ async def test_a_question_is_asked_once_its_gate_can_receive_the_answer(talk: St
     """The pause of a gated call is no question yet; the announcement of its gate is."""
     async with talk("publish") as it:
         await it.until(EventType.PAUSE_REQUESTED)
-        assert len(it.desk) == 0
+        assert len(it.queue) == 0
         await it.until(EventType.TOOL_APPROVAL_REQUESTED)
-        assert it.desk.current.args == {"title": "x"}
+        assert it.queue.current.args == {"title": "x"}
         await it.handle_line("y")
         assert (await it.run.result()).payload == ["published x"]
 
@@ -180,10 +180,10 @@ async def test_an_unanswered_question_is_withdrawn(talk: Start) -> None:
     """When the deadline settles a call its question is gone, and a late answer goes nowhere."""
     async with talk("publish") as it:
         await it.until(EventType.TOOL_APPROVAL_REQUESTED)
-        asked = it.desk.token
+        asked = it.queue.token
         await it.clock.run_for(3_600)
         await it.until(EventType.TOOL_REJECTED)
-        assert len(it.desk) == 0
+        assert len(it.queue) == 0
         await it.handle_line("y", asked)
         assert "» that question is closed; not sent: y" in it.screen.lines
 
@@ -193,7 +193,7 @@ async def test_a_line_finished_before_a_question_does_not_answer_it(talk: Start)
     async with talk("publish") as it:
         await it.until(EventType.TOOL_APPROVAL_REQUESTED)
         await it.handle_line("y", "")
-        assert len(it.desk) == 1
+        assert len(it.queue) == 1
         assert (await it.run.status()).phase == "running"
         await it.handle_line("n")
         await it.until(EventType.TOOL_REJECTED)
@@ -219,7 +219,7 @@ async def test_lost_events_lose_no_question(talk: Start) -> None:
         lost = Event(EventType.BUS_DROPPED, it.run.who, BusDroppedPayload(1, 9, 9, 1), it.clock.now())
         await it.tell(lost)
         await it.tell(lost)
-        assert len(it.desk) == 1
+        assert len(it.queue) == 1
         await it.handle_line("y")
         assert (await it.run.result()).payload == ["published x"]
 
@@ -265,7 +265,7 @@ async def test_a_standing_yes_answers_what_a_yes_answers(talk: Start) -> None:
         assert (await it.run.result()).reason is FinishReason.GOAL
     async with talk("ask", approves=True) as it:
         await it.until(EventType.PAUSE_REQUESTED)
-        assert it.desk.current.payload == {"question": "Which?"}
+        assert it.queue.current.payload == {"question": "Which?"}
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ async def test_an_edit_that_the_tool_does_not_take_keeps_the_question(talk: Star
             await person.handle_line("e")
             await person.handle_line(wrong)
             assert why in person.screen.lines[-1]
-            assert person.desk.is_editing
+            assert person.queue.is_editing
             assert person.keyboard.editor.text == wrong
         await person.handle_line('{"title": "y"}')
         assert (await person.run.result()).payload == ["published y"]
@@ -301,16 +301,16 @@ async def test_a_question_whose_answer_did_not_count_is_put_again(talk: Start) -
     """A pause of an earlier version has no schema, so only the worker can tell that the tool does not take an edit."""
     async with talk("publish") as person:
         await person.until(EventType.TOOL_APPROVAL_REQUESTED)
-        question = person.desk.current
+        question = person.queue.current
         assert question is not None
-        person.desk.close(question.token)
-        person.desk.reopen(msgspec.structs.replace(question, args_schema=None))
+        person.queue.close(question.token)
+        person.queue.reopen(msgspec.structs.replace(question, args_schema=None))
         await person.handle_line("e")
         await person.handle_line('{"title": 5}')
-        assert not len(person.desk)
+        assert not len(person.queue)
         await person.until(EventType.CONTROL_APPLIED)
         assert "your answer was not counted: the tool does not take these arguments" in person.text
-        assert person.desk.token == question.token
+        assert person.queue.token == question.token
         assert person.text.count("publish needs your approval") == 2
         await person.handle_line("y")
         assert (await person.run.result()).payload == ["published x"]
@@ -368,7 +368,7 @@ async def test_a_message_can_be_sent_while_a_question_is_open(talk: Start) -> No
     async with talk("publish") as it:
         await it.until(EventType.TOOL_APPROVAL_REQUESTED)
         await it.handle_line("/say the second one")
-        assert len(it.desk) == 1
+        assert len(it.queue) == 1
         await it.handle_line("y")
         await it.until(EventType.CONTROL_APPLIED)
         assert (await it.run.result()).payload == ["published x"]

@@ -204,16 +204,18 @@ async def test_shown_events_are_not_read_again() -> None:
 async def test_a_gap_is_read_at_the_next_look() -> None:
     """What stands before an entry comes before it, though this process writes the run by now."""
     inner = MemoryStore()
-    heard: list[str] = []
-    store = ObservedStore(inner, lambda run, place, entries: heard.extend(names(following.accept(run, place, entries))))
+    received: list[str] = []
+    store = ObservedStore(
+        inner, lambda run, place, entries: received.extend(names(following.accept(run, place, entries)))
+    )
     following = JournalFollower(store, "r1", WHO.identity)
     await kept(inner, "r1", begun_entry("a"))
     lease = await claimed(inner, "here")
     await store.commit(step(lease, 1, begun_entry("b")))
-    assert heard == []
+    assert received == []
     assert names(await following.poll()) == ["r1.a", "r1.b"]
     await store.commit(step(lease, 2, begun_entry("c")))
-    assert heard == ["r1.c"]
+    assert received == ["r1.c"]
     assert await following.poll() == []
 
 
@@ -326,8 +328,8 @@ LOG = logging.getLogger("harborage.somewhere")
 
 async def test_warnings_are_shown_and_lesser_records_are_not() -> None:
     """A warning and an error with its cause are shown, from any thread; information is not."""
-    heard: list[str] = []
-    with capture_logs(heard.append):
+    received: list[str] = []
+    with capture_logs(received.append):
         LOG.info("nothing needs you")
         await asyncio.to_thread(LOG.warning, "asked again in %.1f s", 0.5)
         try:
@@ -335,25 +337,25 @@ async def test_warnings_are_shown_and_lesser_records_are_not() -> None:
         except ValueError:
             LOG.exception("it stopped")
         await asyncio.sleep(0)
-    assert heard == ["asked again in 0.5 s", "it stopped: no such thing"]
+    assert received == ["asked again in 0.5 s", "it stopped: no such thing"]
 
 
 async def test_what_is_an_event_as_well_is_left_to_the_event() -> None:
     """A warning that was also published is heard once, from the event."""
-    heard: list[str] = []
-    with capture_logs(heard.append):
+    received: list[str] = []
+    with capture_logs(received.append):
         LOG.warning("provider unavailable", extra=ANNOUNCED)
         LOG.warning("and another one")
         await asyncio.sleep(0)
-    assert heard == ["and another one"]
+    assert received == ["and another one"]
 
 
 async def test_nothing_is_received_afterwards(capsys: pytest.CaptureFixture[str]) -> None:
     """When the block has ended its listener is gone."""
-    heard: list[str] = []
-    with capture_logs(heard.append):
+    received: list[str] = []
+    with capture_logs(received.append):
         pass
     LOG.warning("too late")
     await asyncio.sleep(0)
-    assert heard == []
+    assert received == []
     assert logging.getLogger("harborage").handlers == []

@@ -77,7 +77,7 @@ def killed_in_the_call(project: Path, at_terminal: Start) -> None:
         ("unknown ask the bank", "✗ 5", "ask the bank", 1),
     ],
 )
-def test_a_person_says_what_became_of_it(
+def test_a_person_reports_the_outcome_of_an_interrupted_call(
     project: Path, at_terminal: Start, typed: str, shown: str, got: str, calls: int
 ) -> None:
     """The call is shown with its arguments; what is no clear answer is asked again, a yes least of all."""

@@ -70,65 +70,65 @@ def echoes(program: int) -> bool:
 async def test_keys_become_lines(terminal: tuple[int, int]) -> None:
     """Finished lines are delivered, characters that come in pieces are put together, and the rest stays on the line."""
     person, program = terminal
-    heard = Heard(program)
-    with heard.keyboard.opened():
+    received = Heard(program)
+    with received.keyboard.opened():
         os.write(person, "naïve".encode()[:3])
-        await heard.wait()
+        await received.wait()
         os.write(person, "naïve".encode()[3:] + b"\rrest")
-        while heard.keyboard.editor.text != "rest":
-            await heard.wait()
-    assert heard.lines == ["naïve"]
+        while received.keyboard.editor.text != "rest":
+            await received.wait()
+    assert received.lines == ["naïve"]
 
 
 async def test_the_terminal_is_owned_and_given_back(terminal: tuple[int, int]) -> None:
     """While it is owned the terminal echoes nothing and the program's own input is empty; then all is as before."""
     _, program = terminal
     before = termios.tcgetattr(program)
-    heard = Heard(program)
-    with heard.keyboard.opened():
+    received = Heard(program)
+    with received.keyboard.opened():
         assert os.read(program, 10) == b""
-        with heard.keyboard.suspended() as keys:
+        with received.keyboard.suspended() as keys:
             assert termios.tcgetattr(keys) == before
         assert not echoes(keys)
     assert termios.tcgetattr(program) == before
-    heard.keyboard.close()
+    received.keyboard.close()
 
 
 async def test_a_terminal_that_echoes_is_left_as_it_is(terminal: tuple[int, int]) -> None:
     """Where nothing is drawn the terminal's own line editing is used, and an end of input is no end of the terminal."""
     person, program = terminal
     before = termios.tcgetattr(program)
-    heard = Heard(program, is_echoing=True)
-    with heard.keyboard.opened():
+    received = Heard(program, is_echoing=True)
+    with received.keyboard.opened():
         os.write(person, b"\x04one\n")
-        await heard.wait()
-    assert heard.lines == ["one"]
-    assert not heard.is_gone
+        await received.wait()
+    assert received.lines == ["one"]
+    assert not received.is_gone
     assert termios.tcgetattr(program) == before
 
 
 async def test_a_terminal_that_goes_away_is_reported_once() -> None:
     """When the other end of the terminal is closed, that is reported once and nothing fails."""
     person, program = pty.openpty()
-    heard = Heard(program)
-    with heard.keyboard.opened():
+    received = Heard(program)
+    with received.keyboard.opened():
         os.close(person)
-        await heard.wait()
-        assert heard.is_gone
+        await received.wait()
+        assert received.is_gone
     os.close(program)
 
 
 async def test_signals_are_handled_for_a_while() -> None:
     """Handlers run in the loop, or at once, inside the block; what was there before is back after it."""
     before = [signal.getsignal(one) for one in (signal.SIGUSR1, signal.SIGUSR2)]
-    heard = asyncio.Event()
+    received = asyncio.Event()
     at_once: list[str] = []
-    with handle_signals({signal.SIGUSR1: heard.set}, {signal.SIGUSR2: lambda: at_once.append("heard")}):
+    with handle_signals({signal.SIGUSR1: received.set}, {signal.SIGUSR2: lambda: at_once.append("heard")}):
         os.kill(os.getpid(), signal.SIGUSR2)
         assert at_once == ["heard"]
         os.kill(os.getpid(), signal.SIGUSR1)
         async with asyncio.timeout(30):
-            await heard.wait()
+            await received.wait()
     assert [signal.getsignal(one) for one in (signal.SIGUSR1, signal.SIGUSR2)] == before
 
 
@@ -285,7 +285,7 @@ class Shell:
         self._meanwhile = meanwhile
 
     @contextmanager
-    def heard(self) -> Iterator[None]:
+    def received(self) -> Iterator[None]:
         """Hear the signals as a run does."""
         with handle_signals({CTRL_Z: self.job.stop, FG: self.job.resume}, {FG: self.job.note_resumed}):
             yield
@@ -323,7 +323,7 @@ STOP = ["give back", "stop", "take", "renew"]
 async def test_signals_that_came_together_count_in_their_order(sent: list[signal.Signals], done: list[str]) -> None:
     """However many were sent while the event loop was busy, the last one says whether the process stops."""
     shell = Shell()
-    with shell.heard():
+    with shell.received():
         for one in sent:
             signal.raise_signal(one)
         await _settled()
@@ -333,7 +333,7 @@ async def test_signals_that_came_together_count_in_their_order(sent: list[signal
 async def test_a_word_that_the_loop_has_not_come_to_counts() -> None:
     """Told to go on between the loop's taking up Ctrl-Z and the stop, the process does not stop."""
     shell = Shell()
-    with shell.heard():
+    with shell.received():
         shell.job.stop()
         signal.raise_signal(FG)
         await _settled()
@@ -343,7 +343,7 @@ async def test_a_word_that_the_loop_has_not_come_to_counts() -> None:
 async def test_a_word_while_the_terminal_is_given_back_counts() -> None:
     """Told to go on while the last lines are written, the process takes its terminal again without a stop."""
     shell = Shell(meanwhile=[FG])
-    with shell.heard():
+    with shell.received():
         signal.raise_signal(CTRL_Z)
         await _settled()
     assert shell.done == ["give back", "take", "renew"]
@@ -352,7 +352,7 @@ async def test_a_word_while_the_terminal_is_given_back_counts() -> None:
 async def test_the_next_ctrl_z_stops_again() -> None:
     """Having gone on, the process stops at the next Ctrl-Z."""
     shell = Shell()
-    with shell.heard():
+    with shell.received():
         for times in (1, 2):
             signal.raise_signal(CTRL_Z)
             await _settled()
@@ -362,7 +362,7 @@ async def test_the_next_ctrl_z_stops_again() -> None:
 async def test_while_another_program_has_the_terminal_nothing_is_done() -> None:
     """An editor that was started from here stops and goes on by itself, and the terminal is its own."""
     shell = Shell(is_away=True)
-    with shell.heard():
+    with shell.received():
         signal.raise_signal(CTRL_Z)
         signal.raise_signal(FG)
         await _settled()

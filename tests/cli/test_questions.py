@@ -165,45 +165,45 @@ def ask(token: str, run_id: str = "r") -> Question:
 
 def test_questions_are_put_one_at_a_time() -> None:
     """The oldest question is put; the others wait for it."""
-    desk = QuestionQueue()
-    assert (desk.current, desk.token, desk.mode) == (None, "", Mode.FREE)
-    assert desk.add(ask("1"))
-    assert not desk.add(ask("2"))
-    assert (len(desk), desk.token, desk.mode) == (2, "1", Mode.APPROVAL)
-    assert desk.close("1")
-    assert desk.token == "2"
+    queue = QuestionQueue()
+    assert (queue.current, queue.token, queue.mode) == (None, "", Mode.FREE)
+    assert queue.add(ask("1"))
+    assert not queue.add(ask("2"))
+    assert (len(queue), queue.token, queue.mode) == (2, "1", Mode.APPROVAL)
+    assert queue.close("1")
+    assert queue.token == "2"
 
 
 def test_a_question_behind_the_first_closes_quietly() -> None:
     """When a waiting question is resolved elsewhere, the one that is put stays."""
-    desk = QuestionQueue()
-    desk.add(ask("1"))
-    desk.add(ask("2"))
-    assert not desk.close("2")
-    assert (len(desk), desk.token) == (1, "1")
+    queue = QuestionQueue()
+    queue.add(ask("1"))
+    queue.add(ask("2"))
+    assert not queue.close("2")
+    assert (len(queue), queue.token) == (1, "1")
 
 
 def test_a_question_is_put_once() -> None:
     """A question that is shown twice, or that was resolved before it was shown, is not put again."""
-    desk = QuestionQueue()
-    assert desk.add(ask("1"))
-    assert not desk.add(ask("1"))
-    desk.close("1")
-    assert not desk.add(ask("1"))
-    assert not desk.close("2")
-    assert not desk.add(ask("2"))
-    assert len(desk) == 0
+    queue = QuestionQueue()
+    assert queue.add(ask("1"))
+    assert not queue.add(ask("1"))
+    queue.close("1")
+    assert not queue.add(ask("1"))
+    assert not queue.close("2")
+    assert not queue.add(ask("2"))
+    assert len(queue) == 0
 
 
 def test_editing_ends_with_its_question() -> None:
     """A question that is resolved while its arguments are edited leaves nothing to edit."""
-    desk = QuestionQueue()
-    desk.add(ask("1"))
-    desk.add(ask("2"))
-    desk.is_editing = True
-    assert desk.mode is Mode.EDIT
-    desk.close("1")
-    assert desk.mode is Mode.APPROVAL
+    queue = QuestionQueue()
+    queue.add(ask("1"))
+    queue.add(ask("2"))
+    queue.is_editing = True
+    assert queue.mode is Mode.EDIT
+    queue.close("1")
+    assert queue.mode is Mode.APPROVAL
 
 
 def written(before: str, after: str, objection: str = "") -> Question:

@@ -95,14 +95,14 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def shown(
-    view: View, desk: QuestionQueue | None = None, text: str | None = None, *, seconds: float = 1, width: int = 80
+    view: View, queue: QuestionQueue | None = None, text: str | None = None, *, seconds: float = 1, width: int = 80
 ) -> list[str]:
     """The region as plain text, without the empty line above it."""
     editor = None
     if text is not None:
         editor = LineEditor()
         editor.fill(text)
-    lines = render_region(view, desk or QuestionQueue(), editor, NOW + timedelta(seconds=seconds), width)
+    lines = render_region(view, queue or QuestionQueue(), editor, NOW + timedelta(seconds=seconds), width)
     assert lines[0].plain == ""
     return [line.plain for line in lines[1:]]
 
@@ -113,13 +113,13 @@ def view() -> View:
     return new_view("root", NOW)
 
 
-def desk_of(*questions: Question, is_editing: bool = False) -> QuestionQueue:
-    """A desk on which these questions lie."""
-    desk = QuestionQueue()
+def queue_of(*questions: Question, is_editing: bool = False) -> QuestionQueue:
+    """A queue on which these questions lie."""
+    queue = QuestionQueue()
     for question in questions:
-        desk.add(question)
-    desk.is_editing = is_editing
-    return desk
+        queue.add(question)
+    queue.is_editing = is_editing
+    return queue
 
 
 def test_the_status_says_what_and_how_long(view: View) -> None:
@@ -153,21 +153,21 @@ def test_an_empty_line_says_what_it_is_for(view: View) -> None:
 )
 def test_the_prompt_says_what_is_asked(view: View, question: Question, prompt: str) -> None:
     """While a question is open the input line says how it is answered."""
-    status, line = shown(view, desk_of(question), "")
+    status, line = shown(view, queue_of(question), "")
     assert status.startswith("? waiting for your answer")
     assert line.startswith(prompt)
 
 
 def test_edited_arguments_have_a_prompt(view: View) -> None:
     """While arguments are edited the input line says so."""
-    desk = desk_of(Question(token="1", run_id="r", tool="publish"), is_editing=True)
-    assert shown(view, desk, '{"a":1}')[1] == 'arguments › {"a":1} '
+    queue = queue_of(Question(token="1", run_id="r", tool="publish"), is_editing=True)
+    assert shown(view, queue, '{"a":1}')[1] == 'arguments › {"a":1} '
 
 
 def test_open_questions_are_counted(view: View) -> None:
     """Several open questions are shown by number."""
-    desk = desk_of(*(Question(token=str(n), run_id="r", tool="x") for n in range(3)))
-    assert "3 questions open" in shown(view, desk)[0]
+    queue = queue_of(*(Question(token=str(n), run_id="r", tool="x") for n in range(3)))
+    assert "3 questions open" in shown(view, queue)[0]
 
 
 def test_a_parked_run_says_how_it_goes_on(view: View) -> None:

@@ -569,7 +569,7 @@ def test_a_parked_run_is_shown(view: View) -> None:
     assert lines(view, decided("CallTool"), paused("await_input")) == ["1 ‖ paused"]
 
 
-def test_the_pause_of_a_gated_call_is_its_gates_to_tell(view: View) -> None:
+def test_the_pause_of_a_gated_call_is_shown_by_its_gate(view: View) -> None:
     """A pause that belongs to an approval gate gives no line of its own, neither when it opens nor when it ends."""
     assert lines(view, decided("CallTool"), paused("approval_required"), resumed("approve")) == []
     assert current_activity(view)[0] == "thinking"

@@ -178,7 +178,7 @@ async def test_the_goal_says_since_what_and_into_which_file(clone: Clone) -> Non
     assert "read files" not in run.asked[0]["text"]
 
 
-async def test_without_a_tag_the_notes_tell_everything(clone: Clone) -> None:
+async def test_without_a_tag_the_notes_have_every_commit(clone: Clone) -> None:
     """A history that was never released is told from its beginning."""
     clone.git("tag", "-d", "v1.0")
     run = await published(answer=no)

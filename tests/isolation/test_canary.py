@@ -61,7 +61,7 @@ async def place(name: str, folder: Path) -> AsyncIterator[Storage | None]:
 
 
 async def test_no_mark_crosses(tmp_path: Path) -> None:
-    """Twenty principals, every operation, with ids of their own and of others: nobody sees or changes another's."""
+    """Twenty principals, every operation, with ids of their own and of others: none sees or changes another's data."""
     for name, operations in (("none", 2_000), ("memory", 2_000), ("sqlite", 800)):
         async with place(name, tmp_path) as storage:
             watched = await watch(storage, principals=20, operations=operations, seed=11)
@@ -302,7 +302,7 @@ BROKEN: Mapping[str, tuple[str, Break]] = {
 
 
 async def test_a_filter_that_is_gone_is_seen(tmp_path: Path) -> None:
-    """Each identity filter is taken away by itself, and each time somebody is shown what is another's."""
+    """Each identity filter is taken away by itself, and each time a principal sees the data of another."""
     unseen = []
     for at, (name, (where, broken)) in enumerate(BROKEN.items()):
         with pytest.MonkeyPatch.context() as patch:

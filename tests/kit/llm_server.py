@@ -104,7 +104,7 @@ class LLMServer:
         return len(self._calls)
 
     async def until(self, holds: Callable[[Self], bool], what: str = "what was waited for") -> None:
-        """Return when `holds(server)` does; it is looked at whenever a call begins or ends, or somebody hangs up.
+        """Return when `holds(server)` does; it is looked at whenever a call begins or ends, or a client hangs up.
 
         Raises:
             TimeoutError: it did not come true in ten seconds.
@@ -117,7 +117,7 @@ class LLMServer:
             raise TimeoutError(f"{what}: not within {_PATIENCE_S:g} s ({state})") from None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, call after call, until somebody hangs up."""
+        """One connection, call after call, until the client hangs up."""
         task = asyncio.current_task()
         assert task is not None
         if self._server is None:  # closed while this connection was on its way

@@ -217,7 +217,7 @@ def _installed() -> Path:
 
 
 def _ordinary_user() -> dict[str, Any]:
-    """How to start a process as somebody who is not root."""
+    """The arguments to start a process as a user other than root."""
     if os.name != "posix" or os.geteuid() != 0:
         return {}
     import pwd  # there is none on Windows

@@ -1,4 +1,4 @@
-"""Everything that can be asked of a store of record and done to it, over tables that somebody else has filled.
+"""Everything that can be asked of a store of record and done to it, over tables that are already filled.
 
 The rows are of `TENANTS` tenants with `USERS` users each, who have two sessions each; run number N is `r{N}`, and
 belongs to the tenant, user and session that its number names in this mixed radix.

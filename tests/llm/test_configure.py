@@ -220,10 +220,10 @@ async def test_ones_own_posture() -> None:
     """Anybody may read it, and nothing is recorded."""
     bus = MemoryEventBus()
     events = EventRecorder(bus)
-    desk = PostureReader(CFG, bus)
+    reader = PostureReader(CFG, bus)
     with bound(WHO):
-        assert await desk.read() == await desk.read("t") == posture(CFG)
-    assert await desk.read(who=WHO) == posture(CFG)
+        assert await reader.read() == await reader.read("t") == posture(CFG)
+    assert await reader.read(who=WHO) == posture(CFG)
     assert not events.events
 
 
@@ -231,12 +231,12 @@ async def test_another_tenants_posture_needs_an_admin() -> None:
     """Without the scope it is refused; with it the reading is recorded: who read, and about whom."""
     bus = MemoryEventBus()
     events = EventRecorder(bus)
-    desk = PostureReader(CFG, bus)
+    reader = PostureReader(CFG, bus)
     with bound(WHO), pytest.raises(AdminScopeRequiredError, match="'admin'"):
-        await desk.read("other")
+        await reader.read("other")
     assert not events.events
     with bound(WHO, scopes=ADMIN):
-        assert await desk.read("other") == posture(CFG)
+        assert await reader.read("other") == posture(CFG)
     (event,) = events.events
     assert (event.type, event.identity) == (EventType.LLM_POSTURE_READ_ADMIN, WHO)
     assert event.payload == LLMPostureReadAdminPayload(actor=WHO, requested_tenant="other")

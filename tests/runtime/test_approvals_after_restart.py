@@ -201,7 +201,7 @@ async def answered(rt: Runtime, pause: Pause, decision: ApprovalDecision, **opti
 
 
 async def test_an_answer_is_refused_for_another_principal(place: Place) -> None:
-    """Neither another user, nor another tenant's admin, nor somebody without the scope moves the call."""
+    """Neither another user, nor another tenant's admin, nor a caller without the scope resolves the call."""
     run_id, (pause,) = await asked_for(place)
     async with await place.open() as rt:
         for other in (EVE, STRANGER):

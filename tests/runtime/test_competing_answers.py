@@ -51,7 +51,7 @@ async def publish(text: str) -> str:
 
 
 class Publishes:
-    """Publishes a text, which somebody must allow, or asks a question first; finishes with what came of it."""
+    """Publishes a text, which a person must approve, or asks a question first; finishes with what came of it."""
 
     async def next(self, run: RunContext) -> Decision:
         assert run.trajectory is not None

@@ -175,7 +175,7 @@ async def test_a_crash_in_a_task_of_a_crew_is_reported_and_the_loop_goes_on() ->
 
 
 async def test_work_that_is_cancelled_before_its_first_turn_leaves_no_coroutine_behind() -> None:
-    """A coroutine that nobody awaits is a warning, and those are errors in these tests."""
+    """A coroutine that is never awaited is a warning, and those are errors in these tests."""
     crew = Crew(lambda name, error: None)
     crew.start(asyncio.sleep(1), "never begun")
     await crew.aclose()

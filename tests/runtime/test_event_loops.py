@@ -95,7 +95,7 @@ def test_a_run_that_has_ended_can_be_read_on_a_later_event_loop(storage: str | N
 
 
 def test_a_runtime_that_was_closed_can_be_opened_on_another_event_loop() -> None:
-    """Its runs start there, and so do those of tasks that somebody else spawns."""
+    """Its runs start there, and so do those of tasks that another loop spawns."""
     runtime = Runtime(planner=Ends())
 
     async def use() -> None:
@@ -146,7 +146,7 @@ class Ponders:
 
 @pytest.mark.parametrize("goal", ["think", "call"])
 def test_the_end_of_an_event_loop_fails_no_step(goal: str, caplog: pytest.LogCaptureFixture) -> None:
-    """What was in flight is done again by the next runtime over the storage: nobody but the loop cancelled it. Nothing
+    """What was in flight is done again by the next runtime over the storage: only the loop cancelled it. Nothing
     is recorded of it, and so no record refused."""
     for _ in range(8):  # in which order tasks are cancelled is chance
         storage = asyncio.run(open_storage("memory:"))

@@ -133,7 +133,7 @@ class Place:
         return found
 
     def alter(self, sql: str, *values: object) -> None:
-        """Change the file from outside, while nobody has it open."""
+        """Change the file from outside, while no process has it open."""
         with closing(apsw.Connection(str(self.path))) as connection:
             connection.execute(sql, values)
             assert connection.changes() == 1

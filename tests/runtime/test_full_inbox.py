@@ -21,14 +21,14 @@ class Thinks:
     def __init__(self) -> None:
         self.is_thinking = asyncio.Event()
         self.may_go_on = asyncio.Event()
-        self.heard: list[str] = []
+        self.received: list[str] = []
 
     async def next(self, run: RunContext) -> Decision:
-        self.heard += run.control.user_messages
+        self.received += run.control.user_messages
         if run.control.cancelled:
             return Finish(FinishReason.CANCELLED, "stopped")
-        if self.heard:
-            return Finish(FinishReason.GOAL, self.heard)
+        if self.received:
+            return Finish(FinishReason.GOAL, self.received)
         self.is_thinking.set()
         await self.may_go_on.wait()
         return CallTool("nothing")
@@ -52,5 +52,5 @@ async def test_one_control_more_than_may_wait_is_refused(is_kept: bool, tmp_path
         planner.may_go_on.set()
         finish = await asyncio.wait_for(run.result(), 20)
         published = [event.type async for event in run.events()]
-    assert (finish.payload, planner.heard) == ("stopped", ["m0", "m1", "m2"])
+    assert (finish.payload, planner.received) == ("stopped", ["m0", "m1", "m2"])
     assert published.count(EventType.CONTROL_REJECTED) == 4

@@ -36,7 +36,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "data" / "journal"
 NAMES = sorted(str(path.relative_to(FOLDER)).removesuffix(".jsonl") for path in FOLDER.glob("v*/*.jsonl"))
 AGENTS = [name for name in NAMES if not name.endswith("/two_histories")]
 UNDRIVEN = ("single_tool", "parallel", "compression", "large_body", "failed")
-"""Scenes in which nobody intervenes: they can be resumed from anywhere by their script alone."""
+"""Scenes without controls: they can be resumed from anywhere by their script alone."""
 
 
 def _recorder() -> ModuleType:

@@ -381,7 +381,7 @@ async def test_a_task_cancelled_before_it_began_does_not_run(runtimes: Runtimes)
 
 
 async def test_a_run_that_fails_takes_its_children_along(runtimes: Runtimes) -> None:
-    """Nobody is left to hear of them."""
+    """No subscriber could still get the events."""
     hang = Hang()
 
     class FailsOnceTheChildHangs:

@@ -125,7 +125,7 @@ class Player:
         self.recorder = EventRecorder(self.bus)
         self.plans, self.tools = Waiting(), Waiting()
         self.decided: list[Any] = []
-        self.heard: list[str] = []
+        self.received: list[str] = []
         self.trajectory = Trajectory()
         self.sent: list[str] = []
         self.messages = 0
@@ -157,7 +157,7 @@ class Player:
         assert self.open_pauses() == [], "the planner was asked while the run was paused"
         assert run.trajectory is not None
         self.trajectory = run.trajectory
-        self.heard += run.control.user_messages
+        self.received += run.control.user_messages
         word = await self.plans.join()
         if word == "error":
             raise LookupError("lost")
@@ -249,7 +249,7 @@ class Player:
         assert Counter(applied + rejected) == Counter(one.removesuffix(AT_ONCE) for one in self.sent)
         if not any(one.endswith(AT_ONCE) for one in self.sent):
             assert applied + rejected == self.sent
-        assert self.heard == sorted(set(self.heard), key=lambda text: int(text[1:]))
+        assert self.received == sorted(set(self.received), key=lambda text: int(text[1:]))
 
     async def check_history(self) -> None:
         """Every decision to act is recorded and has one answer, every branch one entry."""
@@ -286,7 +286,7 @@ class Player:
         assert [position for position in open_ones if not position.startswith(dropped)] == []
 
     async def check_waiting(self) -> None:
-        """Nobody is asked for anything any more."""
+        """No pause is open any more."""
         assert await self.run.waiting() == []
         rows = (await self.rt.pauses.list(who=ME)).rows
         assert [pause.token for pause in rows if pause.state is PauseState.PAUSED] == []

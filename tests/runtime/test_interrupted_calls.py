@@ -244,7 +244,7 @@ async def test_a_probe_finds_out(process: Process, acts_first: bool) -> None:
     assert len(bank.paid) == 1
 
 
-async def test_a_probe_that_cannot_tell_or_fails_leaves_the_outcome_unknown(process: Process) -> None:
+async def test_a_probe_without_an_answer_leaves_the_outcome_unknown(process: Process) -> None:
     """Then the outcome is unknown, which is what the planner reads, with the reason."""
 
     async def shrug() -> Probed:
@@ -390,7 +390,7 @@ async def test_an_unanswered_question_ends_at_its_deadline(process: Process) -> 
 
 
 async def test_a_cancelled_run_takes_its_question_along(process: Process) -> None:
-    """A hard cancel ends the wait for a person, and nobody is left with a question about a run that is over."""
+    """A hard cancel ends the wait for a person, and no question about the ended run stays open."""
     bank = Bank()
     pay = bank.tool(OnUnknown.PAUSE)
     run_id = await process.die_in(bank, pay)

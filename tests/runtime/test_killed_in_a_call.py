@@ -99,7 +99,7 @@ def opened() -> Callable[..., Runtime]:
 async def test_the_approval_of_a_call_in_which_its_process_was_killed_is_published_once(
     tmp_path: Path, opened: Callable[..., Runtime], began: asyncio.Event, on_unknown: OnUnknown
 ) -> None:
-    """The next process tells of no further control, and nobody is asked again."""
+    """The next process publishes no further control, and no person is asked again."""
     calls: list[str] = []
     pay = paying(calls, began, on_unknown)
     async with opened(f"sqlite:{tmp_path / 'runs.db'}", pay) as rt:

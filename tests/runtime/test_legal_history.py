@@ -342,7 +342,7 @@ class Chaos:
                 return
 
     async def answer_pauses(self) -> None:
-        """Somebody who settles what the run waits for, sooner or later."""
+        """A person who answers the run's pauses, sooner or later."""
         assert self.run is not None
         while not (await self.run.status()).phase.is_final:
             for pause in await self.run.waiting():

@@ -204,18 +204,18 @@ async def test_a_run_loop_keeps_the_very_value() -> None:
 async def test_the_hook_of_an_embedder_is_called_for_every_executed_decision() -> None:
     """Not of one that failed, also where only some of its branches did."""
     executor, _, tasks = over_catalog()
-    heard: list[int] = []
+    received: list[int] = []
     history = Trajectory()
 
     async def hook() -> None:
-        heard.append(len(history.steps))
+        received.append(len(history.steps))
 
     script = [OK, BOOM, CallParallel((OK, BOOM)), CallParallel((BOOM,), JoinSpec(JoinKind.N, n=1)), SpawnTask(), GOAL]
     loop = RunLoop(InboxRegistry(), Coordinator(), clock=FakeClock())
     base = RunContext(quadruple=WHO, goal="g", trajectory=history)
     spec = RunSpec(planner=ScriptedPlanner(script), base=base, tool_executor=executor, on_tool_dispatched=hook)
     await loop.run(spec)
-    assert heard == [0, 2, 4]
+    assert received == [0, 2, 4]
     await executor.aclose()
     await tasks.aclose()
 

@@ -63,7 +63,7 @@ async def test_a_whole_run():
 
     @tool(side_effects=SideEffect.READ)
     async def slow() -> str:
-        """Takes until somebody has said something."""
+        """Waits until the user has sent a message."""
         await waits.wait()
         return "line 1\nline 2"
 

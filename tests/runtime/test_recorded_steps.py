@@ -147,9 +147,9 @@ async def size_and_prompts(storage: str, workers: int) -> tuple[int, list[tuple[
             may_go_on.clear()
             await asyncio.wait_for(held.get(), 20)
     steps = [one for one in decode_entries(history, run_id) if isinstance(one, Done) and one.name == "plan"]
-    heard = [codec.decode(bytes(one.result), Planned).heard for one in steps]
-    exchanges = [exchange for one in heard for exchange in exchanges_in(one, run_id)]
-    size = sum(len(bytes(one)) for one in heard if one is not None)
+    received = [codec.decode(bytes(one.result), Planned).heard for one in steps]
+    exchanges = [exchange for one in received for exchange in exchanges_in(one, run_id)]
+    size = sum(len(bytes(one)) for one in received if one is not None)
     return size, [prompt.messages for prompt in prompts_of(exchanges)], model
 
 

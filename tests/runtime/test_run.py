@@ -118,7 +118,7 @@ async def test_a_call_that_waits_is_answered_by_its_token(runtimes: Runtimes) ->
 
 
 async def test_pausing_parks_it_at_the_next_boundary(runtimes: Runtimes) -> None:
-    """The planner is not asked again until somebody resumes it."""
+    """The planner is not called again until a caller resumes the run."""
     gate = asyncio.Event()
 
     @tool
@@ -154,7 +154,7 @@ async def test_its_priority_is_its_tasks(runtimes: Runtimes) -> None:
 
 @pytest.mark.parametrize(("hard", "why"), [(False, "cancel_while_paused"), (True, "hard_cancel")])
 async def test_it_is_cancelled_while_it_waits(runtimes: Runtimes, hard: bool, why: str) -> None:
-    """Nobody is left to answer, and its task says how it ended."""
+    """Its open pause is withdrawn, and its task has ended."""
     bench, run, _ = await begun(runtimes)
     await run.cancel(hard=hard)
     assert (await bench.end(run)).metadata["steering_reason"] == why

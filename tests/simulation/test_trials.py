@@ -113,8 +113,8 @@ def test_people_may_be_spoken_for() -> None:
     def blue(pause: Pause) -> Answer:
         return PauseDecision.RESUME, {"colour": "blue"}
 
-    heard = lambda run: Finish(FinishReason.GOAL, run.trajectory.steering_inputs[-1].payload)  # noqa: E731
-    asking = partial(buyer, script=[RequestPause(PauseReason.AWAIT_INPUT), heard])
+    received = lambda run: Finish(FinishReason.GOAL, run.trajectory.steering_inputs[-1].payload)  # noqa: E731
+    asking = partial(buyer, script=[RequestPause(PauseReason.AWAIT_INPUT), received])
     for trial in crash_test(asking, "Ask", outside=Shop, answer=blue, seeds=range(5)):
         assert trial.finish.payload["colour"] == "blue"
 

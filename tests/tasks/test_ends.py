@@ -23,13 +23,13 @@ async def test_the_first_end_counts() -> None:
 
 async def test_giving_up_is_reported_once() -> None:
     """The keeper hears of a watch that is given up, once, and never of one that has ended."""
-    heard: list[Watch[int]] = []
-    given_up: Watch[int] = Watch(heard.append)
-    ended: Watch[int] = Watch(heard.append)
+    received: list[Watch[int]] = []
+    given_up: Watch[int] = Watch(received.append)
+    ended: Watch[int] = Watch(received.append)
     ended.deliver(1)
     for watch in (given_up, given_up, ended):
         watch.cancel()
-    assert heard == [given_up]
+    assert received == [given_up]
 
 
 def test_peeking_needs_no_loop() -> None:

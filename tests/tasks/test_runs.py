@@ -103,15 +103,15 @@ async def test_a_group_is_cancelled_once_the_runs_in_it_have_ended() -> None:
     assert control.data == b'{"cascaded": true}'
     guard = Guard(lease=Lease("r", "w", 1), position=1)
     await store.commit(Commit(guard=guard, consumed=(control.number,), change=Change(status=Status.CANCELLED)))
-    heard: list[str] = []
-    registry.on_ended(lambda who: heard.append(who.run_id))
+    received: list[str] = []
+    registry.on_ended(lambda who: received.append(who.run_id))
     follows = registry.run_ends.ended(EndedRun(SESSION.with_run("r"), "g", "", Status.CANCELLED, b""))
     assert follows is not None
     await follows
     completion = watch.peek()
     assert completion is not None
     assert (completion.final_status, completion.reason) == (GroupStatus.CANCELLED, "stop")
-    assert heard == ["r"]
+    assert received == ["r"]
     assert registry.run_ends.ended(EndedRun(SESSION.with_run("other"), "", "", Status.COMPLETE, b"")) is None
     await registry.aclose()
 

@@ -120,14 +120,14 @@ async def test_no_listener_gets_an_end_of_another_process(starting: Starting) ->
     """A host acts on the ends of its own process; the others have theirs."""
     here, there = starting(), starting()
     _, task_id = await grown(there)
-    heard: list[str] = []
-    here.on_ended(lambda who: heard.append("here"))
-    there.on_ended(lambda who: heard.append(who.run_id))
+    received: list[str] = []
+    here.on_ended(lambda who: received.append("here"))
+    there.on_ended(lambda who: received.append(who.run_id))
     waiting = asyncio.create_task(here.wait_ended(task_id, who=ME))
     await settle()
     await there.mark_complete(task_id, b"1", who=ME)
     assert (await waiting).result == b"1"
-    assert heard == [task_id]
+    assert received == [task_id]
 
 
 async def test_a_store_that_is_away_for_a_while_strands_no_run(

@@ -79,18 +79,18 @@ async def test_a_script_by_text():
 
 async def test_streaming():
     """The reasoning and then the content come in pieces, each with one end; nobody has to listen."""
-    heard: list[tuple[str, str, bool]] = []
+    received: list[tuple[str, str, bool]] = []
     with a_run("unheard"):
         await ScriptedLLM(["abc"]).complete(CompleteRequest(stream=True))
     request = CompleteRequest(
         stream=True,
-        on_content=lambda delta, done: heard.append(("content", delta, done)),
-        on_reasoning=lambda delta, done: heard.append(("reasoning", delta, done)),
+        on_content=lambda delta, done: received.append(("content", delta, done)),
+        on_reasoning=lambda delta, done: received.append(("reasoning", delta, done)),
     )
     llm = ScriptedLLM([says("abc", reasoning="r")], piece=2)
     with a_run("r"):
         await llm.complete(request)
-    assert heard == [
+    assert received == [
         ("reasoning", "r", False),
         ("reasoning", "", True),
         ("content", "ab", False),

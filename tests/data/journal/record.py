@@ -167,7 +167,7 @@ def measured(run: RunContext) -> Finish:
     return Finish(FinishReason.GOAL, len(run.trajectory.steps[-1].observation))
 
 
-def heard(run: RunContext) -> Finish:
+def received(run: RunContext) -> Finish:
     """Finish with what was heard meanwhile."""
     return Finish(FinishReason.GOAL, [run.goal, [one.payload for one in run.trajectory.steering_inputs]])
 
@@ -216,7 +216,7 @@ SCENES = {
     "pause_and_approve": Scene(
         [RequestPause(PauseReason.AWAIT_INPUT), CallTool("transfer", b'{"to":"Bob","euros":500}'), last], allow
     ),
-    "controls": Scene([CallTool("hold"), heard], steer),
+    "controls": Scene([CallTool("hold"), received], steer),
     "compression": Scene([*(add(number, number) for number in range(6)), last], options={"token_budget": 120}),
     "large_body": Scene([CallTool("long"), measured]),
     "failed": Scene([add(1, 1), RuntimeError("the planner is lost")]),

@@ -198,8 +198,8 @@ async def payloads_up_to_the_limit_come_back_whole(bench: HostBench) -> None:
     async def program(io: Durable, _: RunRequest) -> Finish:
         seen = [(await io.step("keyed", one))[1] for one in said]
         await io.step("linger", None)
-        heard = [(one.payload or {})["message"] for one in (await io.drain()).controls]
-        return goal([[len(one) for one in seen], seen == said, heard, "z" * LARGEST])
+        received = [(one.payload or {})["message"] for one in (await io.drain()).controls]
+        return goal([[len(one) for one in seen], seen == said, received, "z" * LARGEST])
 
     await bench.start("r", program)
     await bench.reached("r")

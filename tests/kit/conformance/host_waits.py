@@ -24,17 +24,17 @@ def goal(payload: Any) -> Finish:
     return Finish(FinishReason.GOAL, payload)
 
 
-def heard(arrivals: Arrivals) -> list[Any]:
+def received(arrivals: Arrivals) -> list[Any]:
     """The messages among what arrived; other controls by their type."""
     return [(one.payload or {}).get("message", str(one.type)) for one in arrivals.controls]
 
 
 async def listens_twice(io: Durable, _: RunRequest) -> Finish:
     """A run that drains, acts, lingers, and drains again."""
-    first = heard(await io.drain())
+    first = received(await io.drain())
     await io.step("keyed", 1)
     await io.step("linger", None)
-    second = heard(await io.drain())
+    second = received(await io.drain())
     await io.step("rest", None)
     return goal([first, second])
 
@@ -66,7 +66,7 @@ async def a_drain_never_waits(bench: HostBench) -> None:
 
 
 async def controls_wait_for_a_worker(bench: HostBench) -> None:
-    """A control that was accepted while nobody served is there, in order, once somebody does."""
+    """A control that was accepted while no worker served is applied, in order, once one does."""
     await bench.boot()
     await bench.engine.start("r", _request("r"))
     await bench.say("r", "one")
@@ -99,7 +99,7 @@ async def holds(io: Durable, token: str) -> list[Any]:
             return [*seen, str(woken.decision), woken.payload]
         if woken.is_past_deadline:
             return [*seen, "deadline"]
-        seen.append(heard(await io.drain()))
+        seen.append(received(await io.drain()))
 
 
 async def waits(io: Durable, request: RunRequest) -> Finish:
@@ -141,7 +141,7 @@ async def joins(io: Durable, _: RunRequest) -> Finish:
         ended = await io.step("join", child)
     except StepInterruptedError as cut:
         ended = str(cut.reason)
-    return goal([ended, heard(await io.drain())])
+    return goal([ended, received(await io.drain())])
 
 
 async def a_run_that_waits_reads_messages_afterwards(bench: HostBench) -> None:
@@ -207,7 +207,7 @@ async def a_wait_that_ended_is_not_waited_for_again(bench: HostBench) -> None:
 
 
 async def a_pause_ends_at_its_deadline(bench: HostBench) -> None:
-    """A pause that nobody resolves resolves itself, in time and also when no process lived at that time."""
+    """A pause without an answer takes its default at its deadline, also if no process ran at that time."""
     for run_id, dies in (("lives", False), ("dies", True)):
         deadline = bench.hosts.now() + timedelta(minutes=2)
         pause = await bench.pause(run_id, deadline)
@@ -227,7 +227,7 @@ async def a_pause_ends_at_its_deadline(bench: HostBench) -> None:
 
 
 async def a_deadline_wakes_a_parked_run(bench: HostBench) -> None:
-    """A run's own deadline ends its wait, and the next drain says so too; nobody answers the pause."""
+    """A run's own deadline ends its wait, and the next drain says so too; the pause needs no answer."""
 
     async def program(io: Durable, request: RunRequest) -> Finish:
         said = await holds(io, request.goal)
@@ -247,7 +247,7 @@ async def interrupted(io: Durable, _: RunRequest) -> Finish:
     said = [await _tries(io, "linger"), await _tries(io, "linger")]
     arrived = await io.drain()
     await io.step("look", 1)
-    return goal([*said, heard(arrived), arrived.is_past_deadline])
+    return goal([*said, received(arrived), arrived.is_past_deadline])
 
 
 async def _tries(io: Durable, name: str) -> str:
@@ -289,7 +289,7 @@ async def a_cut_step_stays_cut(bench: HostBench) -> None:
 
     async def program(io: Durable, _: RunRequest) -> Finish:
         said = await _tries(io, "linger")
-        arrived = heard(await io.drain())
+        arrived = received(await io.drain())
         pause = await io.step("look", "token")
         await io.wait(Hold(token, None))
         return goal([said, arrived, pause])
@@ -309,7 +309,7 @@ async def a_soft_cancel_cuts_only_what_merely_waits(bench: HostBench) -> None:
     """A step that acts goes on; one that only waits is cut, and none that only waits begins."""
 
     async def program(io: Durable, _: RunRequest) -> Finish:
-        return goal([await _tries(io, "linger"), await _tries(io, "rest"), heard(await io.drain())])
+        return goal([await _tries(io, "linger"), await _tries(io, "rest"), received(await io.drain())])
 
     await bench.start("acts", program)
     await bench.reached("acts")
@@ -326,7 +326,7 @@ async def a_soft_cancel_cuts_only_what_merely_waits(bench: HostBench) -> None:
 
 
 async def _rests(io: Durable, _: RunRequest) -> Finish:
-    return goal([await _tries(io, "rest"), heard(await io.drain())])
+    return goal([await _tries(io, "rest"), received(await io.drain())])
 
 
 async def a_soft_cancel_is_remembered(bench: HostBench) -> None:
@@ -334,7 +334,7 @@ async def a_soft_cancel_is_remembered(bench: HostBench) -> None:
 
     async def program(io: Durable, _: RunRequest) -> Finish:
         await io.step("linger", None)
-        arrived = heard(await io.drain())
+        arrived = received(await io.drain())
         await io.step("look", 1)
         pause = await io.wait(Hold(token))
         return goal([arrived, str(pause.decision), await _tries(io, "rest")])

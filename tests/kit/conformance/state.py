@@ -288,7 +288,7 @@ async def a_swap_needs_what_was_read(store: StateStore) -> None:
 
 
 async def of_a_hundred_swaps_none_is_lost(store: StateStore) -> None:
-    """Callers that read, add to it and swap, again where somebody was faster, all leave their mark."""
+    """Callers that read, add to it and swap, and retry where another was faster, lose no change."""
     if not isinstance(store, SwappingStateStore):
         return
 

@@ -233,14 +233,14 @@ async def listeners_get_every_end_once(bench: Bench) -> None:
 
     A listener that fails loses nothing for the others.
     """
-    heard: list[tuple[Quadruple, int]] = []
+    received: list[tuple[Quadruple, int]] = []
     ends = (EventType.TASK_COMPLETED, EventType.TASK_FAILED, EventType.TASK_CANCELLED)
     bench.registry.on_ended(_fails)
-    unlisten = bench.registry.on_ended(lambda who: heard.append((who, bench.count(*ends))))
+    unlisten = bench.registry.on_ended(lambda who: received.append((who, bench.count(*ends))))
     done, bad, root = [await bench.running() for _ in range(3)]
     child = await bench.running(parent_task_id=root)
     group, [member] = await bench.group_of(1)
-    expect_equal(heard, [], "what was heard while all lived")
+    expect_equal(received, [], "what was heard while all lived")
     await bench.complete(done)
     await bench.registry.prioritize(done, 7, who=ME)
     await bench.fail(bad)
@@ -249,10 +249,10 @@ async def listeners_get_every_end_once(bench: Bench) -> None:
     wanted = [
         (SESSION.with_run(task_id), published) for task_id, published in ((done, 1), (bad, 2), (root, 4), (child, 4))
     ]
-    expect_equal(heard, [*wanted, (SESSION.with_run(member), 5)], "what was heard")
+    expect_equal(received, [*wanted, (SESSION.with_run(member), 5)], "what was heard")
     unlisten()
     await bench.complete(await bench.spawn())
-    expect_equal(len(heard), 5, "what was heard after un-listening")
+    expect_equal(len(received), 5, "what was heard after un-listening")
 
 
 async def background_tasks_are_acknowledged_once(bench: Bench) -> None:
@@ -286,8 +286,8 @@ async def an_unpublished_acknowledgement_stands(bench: Bench) -> None:
 async def a_refused_event_changes_nothing(bench: Bench) -> None:
     """When its event cannot be published a verb fails, and what it asked for has not happened: it can be repeated."""
     task_id = await bench.running()
-    heard: list[Quadruple] = []
-    bench.registry.on_ended(heard.append)
+    received: list[Quadruple] = []
+    bench.registry.on_ended(received.append)
     task = await bench.registry.get(task_id, who=ME)
     spawn = partial(bench.registry.spawn, bench.request(idempotency_key="k"))
     bench.bus.refuse()
@@ -296,7 +296,7 @@ async def a_refused_event_changes_nothing(bench: Bench) -> None:
         await expect_raises(PublishRefusedError, changes[name](), f"{name} on a bus that refuses")
     expect_equal(await bench.registry.get(task_id, who=ME), task, "the task")
     expect_equal(len(await bench.registry.list(SESSION)), 1, "tasks")
-    expect_equal(heard, [], "what listeners heard")
+    expect_equal(received, [], "what listeners heard")
     bench.bus.accept()
     handle = await bench.registry.spawn(bench.request(idempotency_key="k"))
     expect_equal(handle.reused, False, "the repeated spawn")

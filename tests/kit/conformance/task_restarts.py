@@ -236,8 +236,8 @@ async def a_waiting_caller_learns_what_another_process_ended(bench: StoredBench)
     first, second = await bench.start(), await bench.start()
     group, (task_id,) = await first.group_of(1, retain_turn=True)
     await first.registry.seal_group(group.id, who=ME)
-    heard: list[Quadruple] = []
-    first.registry.on_ended(heard.append)
+    received: list[Quadruple] = []
+    first.registry.on_ended(received.append)
     watch = await first.registry.watch_group(SESSION, group.id)
     turn = first.registry.register_retain_turn_waiter(SESSION)
     async with asyncio.TaskGroup() as waiters:
@@ -249,7 +249,7 @@ async def a_waiting_caller_learns_what_another_process_ended(bench: StoredBench)
     expect_equal(waiting.result().result, b"3", "what the waiter got")
     expect_equal(turn.peek(), group.id, "what ended the wait for the turn")
     expect(completion is not None and completion.final_status is GroupStatus.COMPLETED, "the watch has the completion")
-    expect_equal(heard, [], "what the listener heard")
+    expect_equal(received, [], "what the listener heard")
 
 
 async def of_two_ends_one_counts(bench: StoredBench) -> None:

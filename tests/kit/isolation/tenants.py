@@ -76,7 +76,7 @@ class Tenants:
             del known[0]
 
     def any_id(self, kind: str) -> str:
-        """The id of something that somebody has made, half of the time the caller; `asked` remembers which."""
+        """The id of an existing thing, half of the time one of the caller's; `asked` remembers which."""
         known = self.known.get(kind) or [(self.principals[0], "none")]
         mine = [one for one in known if one[0] == self.caller] if self.luck.random() < _OWN else []
         _, found = self.luck.choice(mine or known)

@@ -14,18 +14,18 @@ from harborage.llm.chain.retry import Attempts
 pytestmark = pytest.mark.anyio
 
 
-def listener(heard: list, name: str):
+def listener(received: list, name: str):
     """A callback that keeps its deltas."""
-    return lambda delta, done: heard.append((name, "done" if done else delta))
+    return lambda delta, done: received.append((name, "done" if done else delta))
 
 
-def listening(heard: list, **fields) -> CompleteRequest:
+def listening(received: list, **fields) -> CompleteRequest:
     """A streaming request whose callbacks write into `received`."""
     return CompleteRequest(
         stream=True,
-        on_content=listener(heard, "content"),
-        on_reasoning=listener(heard, "reasoning"),
-        on_reset=lambda: heard.append("reset"),
+        on_content=listener(received, "content"),
+        on_reasoning=listener(received, "reasoning"),
+        on_reset=lambda: received.append("reset"),
         **fields,
     )
 
@@ -46,11 +46,11 @@ def play(sent: CompleteRequest, *deltas: str, reasoning: str = "", is_done: bool
 
 async def test_one_attempt_sounds_as_if_nothing_stood_between():
     """Deltas and the two `done` of a single attempt arrive as the driver sent them."""
-    heard: list = []
-    request = listening(heard)
+    received: list = []
+    request = listening(received)
     with Attempts(request) as attempts:
         play(attempts.begin(request), "a", "b", reasoning="hm")
-    assert heard == [
+    assert received == [
         ("reasoning", "hm"),
         ("content", "a"),
         ("content", "b"),
@@ -61,28 +61,28 @@ async def test_one_attempt_sounds_as_if_nothing_stood_between():
 
 async def test_a_second_attempt_voids_the_first():
     """There is a reset between two attempts, and only the second one's `done` arrives."""
-    heard: list = []
-    request = listening(heard)
+    received: list = []
+    request = listening(received)
     with Attempts(request) as attempts:
         play(attempts.begin(request), "a", reasoning="hm")
         play(attempts.begin(request), "b")
-    assert heard == [("reasoning", "hm"), ("content", "a"), "reset", ("content", "b"), ("content", "done")]
+    assert received == [("reasoning", "hm"), ("content", "a"), "reset", ("content", "b"), ("content", "done")]
 
 
 async def test_silence_is_not_voided():
     """An attempt without deltas needs no reset."""
-    heard: list = []
-    request = listening(heard)
+    received: list = []
+    request = listening(received)
     with Attempts(request) as attempts:
         play(attempts.begin(request))
         play(attempts.begin(request), "b")
-    assert heard == [("content", "b"), ("content", "done")]
+    assert received == [("content", "b"), ("content", "done")]
 
 
 async def test_done_comes_on_errors_too():
     """When the last attempt fails the callbacks still get `done`."""
-    heard: list = []
-    request = listening(heard)
+    received: list = []
+    request = listening(received)
 
     def fail(sent: CompleteRequest) -> None:
         play(sent, "a")
@@ -90,44 +90,44 @@ async def test_done_comes_on_errors_too():
 
     with pytest.raises(RuntimeError), Attempts(request) as attempts:
         fail(attempts.begin(request))
-    assert heard == [("content", "a"), ("content", "done")]
+    assert received == [("content", "a"), ("content", "done")]
 
 
 async def test_nothing_reached_a_driver():
     """When no driver spoke there is nothing to end."""
-    heard: list = []
-    request = listening(heard)
+    received: list = []
+    request = listening(received)
     with Attempts(request) as attempts:
         attempts.begin(request)
-    assert heard == []
+    assert received == []
 
 
 async def test_attempts_within_attempts():
     """Two layers that ask again make one reset of it, and one `done`."""
-    heard: list = []
-    request = listening(heard)
+    received: list = []
+    request = listening(received)
     with Attempts(request) as outer:
         for word in ("x", "y"):
             middle = outer.begin(request)
             with Attempts(middle) as inner:
                 play(inner.begin(middle), f"{word}1", is_done=False)
                 play(inner.begin(middle), f"{word}2")
-    events = [one if one == "reset" else one[1] for one in heard]
+    events = [one if one == "reset" else one[1] for one in received]
     assert events == ["x1", "reset", "x2", "reset", "y1", "reset", "y2", "done"]
 
 
 async def test_a_listener_that_raises():
     """An exception of one callback at the end is raised after the other was called."""
-    heard: list = []
+    received: list = []
 
     def broken(delta, done):
         if done:
             raise ValueError("listener")
 
-    request = CompleteRequest(stream=True, on_content=listener(heard, "content"), on_reasoning=broken)
+    request = CompleteRequest(stream=True, on_content=listener(received, "content"), on_reasoning=broken)
     with pytest.raises(ValueError, match="listener"), Attempts(request) as attempts:
         play(attempts.begin(request), "a", reasoning="hm")
-    assert heard == [("content", "a"), ("content", "done")]
+    assert received == [("content", "a"), ("content", "done")]
 
 
 @pytest.mark.parametrize("request_", [CompleteRequest(on_content=print), CompleteRequest(stream=True)])
@@ -165,13 +165,13 @@ async def test_no_attempt_for_a_caller_that_left():
 @given(st.lists(st.lists(st.text(min_size=1, max_size=3), max_size=4), min_size=1, max_size=5))
 async def test_what_counts_is_the_last_attempt(attempts_of_deltas: list[list[str]]):
     """A caller that drops the deltas before each reset keeps the last attempt, and gets `done` once, last."""
-    heard: list = []
-    request = listening(heard)
+    received: list = []
+    request = listening(received)
     with Attempts(request) as attempts:
         for deltas in attempts_of_deltas:
             play(attempts.begin(request), *deltas)
     kept: list = []
-    for one in heard:
+    for one in received:
         kept = [] if one == "reset" else [*kept, one]
     assert [delta for _, delta in kept] == [*attempts_of_deltas[-1], "done"]
-    assert [delta for one in heard if one != "reset" for delta in one[1:]].count("done") == 1
+    assert [delta for one in received if one != "reset" for delta in one[1:]].count("done") == 1

@@ -189,30 +189,30 @@ async def test_what_came_beside_the_decision_is_handed_on() -> None:
 
 async def test_a_stream_is_closed_even_when_the_turn_fails() -> None:
     """Whoever listens hears the end exactly once."""
-    heard: list[tuple[str, bool, ChunkKind]] = []
+    received: list[tuple[str, bool, ChunkKind]] = []
 
     async def take(run: RunContext, chunks: ChunkStream) -> Turn:
         chunks.add_reasoning("hm")
         raise ConnectionError("gone")
 
-    run = RunContext(quadruple=WHO, on_chunk=lambda *chunk: heard.append(chunk))
+    run = RunContext(quadruple=WHO, on_chunk=lambda *chunk: received.append(chunk))
     with pytest.raises(ConnectionError):
         await OneTurnPlanner("test", take).next(run)
-    assert heard == [("hm", False, "reasoning"), ("", True, "reasoning"), ("", True, "content")]
+    assert received == [("hm", False, "reasoning"), ("", True, "reasoning"), ("", True, "content")]
 
 
 def test_a_restart_voids_only_what_was_streamed() -> None:
     """Asking again resets the stream if something was streamed, and only then."""
-    heard: list[tuple[str, bool, ChunkKind]] = []
-    chunks = ChunkStream(lambda *chunk: heard.append(chunk))
+    received: list[tuple[str, bool, ChunkKind]] = []
+    chunks = ChunkStream(lambda *chunk: received.append(chunk))
     chunks.restart()
     chunks.add_text("")
     chunks.restart()
-    assert heard == []
+    assert received == []
     chunks.add_text("x")
     chunks.restart()
     chunks.restart()
-    assert heard == [("x", False, "content"), ("", False, "reset")]
+    assert received == [("x", False, "content"), ("", False, "reset")]
 
 
 def test_without_a_listener_nothing_is_streamed() -> None:

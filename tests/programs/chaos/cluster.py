@@ -88,8 +88,8 @@ class Process:
 class Cluster:
     """`async with Cluster(database, forkserver, goals) as cluster:`; at the end of the block every process is killed.
 
-    Its runs are of so many `sessions`; what is asked of the service takes `delay_s`. `storage`, `pauses` and `desk` are
-    those of the one who plays.
+    Its runs are of so many `sessions`; each request to the service takes `delay_s`. `storage`, `pauses` and `sender`
+    belong to the test.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Cluster:
         self.sent: list[tuple[str, str, bytes]] = []
         self.storage: Storage
         self.pauses: Coordinator
-        self.desk: StoredEngine
+        self.sender: StoredEngine
         self._goals = goals
         self._forkserver = forkserver
         self._moved_s = 0.0
@@ -141,7 +141,7 @@ class Cluster:
         self.now = clock.now
         self.pauses = Coordinator(store=storage.store, clock=clock)
         sending = cast("Store", _Sending(storage.store, self.sent))
-        self.desk = StoredEngine(sending, self.pauses, clock=clock)
+        self.sender = StoredEngine(sending, self.pauses, clock=clock)
 
     # ── Processes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -185,7 +185,7 @@ class Cluster:
         return await all_runs(self.storage.store, RunQuery(statuses=LIVE) if is_open else RunQuery())
 
     async def run(self) -> RunRow:
-        """The first run, once every wanted one was begun, so that nobody begins one again."""
+        """The first run, once every wanted one was begun, so that no worker starts one again."""
         await until(self._has_begun)
         return (await self.records())[0]
 
@@ -197,7 +197,7 @@ class Cluster:
         return len(self.service.begun) == len(self._goals) and not await self.records(is_open=True)
 
     async def open_pauses(self) -> Sequence[Pause]:
-        """The newest pauses that wait for somebody."""
+        """The newest open pauses."""
         return (await self.pauses.list(who=ME, page_size=_PAGE)).rows
 
     async def send(self, who: Quadruple, type: ControlType, payload: dict[str, Any] | None = None) -> None:
@@ -208,7 +208,7 @@ class Cluster:
         """
         control = ControlEvent(type, who, Scope.ADMIN, who.tenant_id, payload, f"event-{next(self._numbers)}")
         with suppress(AlreadyResumedError):
-            await self.desk.send(who.run_id, control)
+            await self.sender.send(who.run_id, control)
 
 
 class _Sending:

@@ -24,7 +24,7 @@ _AGAIN_S = 0.5
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A run that somebody wants, by its number, in this session."""
+    """A requested run, by its number, in this session."""
 
     number: int
     goal: str
@@ -77,7 +77,7 @@ class Service:
         self.calls: list[tuple[str, str]] = []
         self.overlaps: list[tuple[str, str, str]] = []
         self.lost: list[tuple[str, str]] = []
-        self.heard = asyncio.Event()
+        self.has_reported = asyncio.Event()
         self.is_open = True
         self.limit = len(goals)
         self.present: set[str] = set()
@@ -147,17 +147,17 @@ class Service:
                 return None
             case _Asked(verb="want"):
                 self.present.add(asked.process)
-                self.heard.set()
+                self.has_reported.set()
                 return self._wanted() if self.is_open else None
             case _Asked(verb="lost"):
                 self.lost.append((asked.run_id, asked.process))
             case _:
                 self.begun.setdefault(asked.number, asked.run_id)
-        self.heard.set()
+        self.has_reported.set()
         return None
 
     def _wanted(self) -> Wanted | None:
-        """The next run to begin; what somebody was told to begin is not handed out again for a while."""
+        """The next run to begin; one that a worker was given is not given out again for a while."""
         now = time.monotonic()
         for number in range(self._first, min(self.limit, len(self._goals))):
             if number in self.begun:
@@ -179,7 +179,7 @@ class Service:
     async def _work(self, run_id: str, process: str, held: Held | None = None) -> None:
         """Take the time that it takes."""
         self.calls.append((run_id, process))
-        self.heard.set()
+        self.has_reported.set()
         busy = self._busy[run_id]
         self.overlaps += [(run_id, process, other) for other in busy if other != process]
         busy[process] += 1
@@ -219,7 +219,7 @@ class Client:
         await self._say(_Asked("begun", run_id=run_id, number=wanted.number))
 
     async def lost(self, run_id: str, process: str) -> None:
-        """A change of the run was refused: somebody else carries it."""
+        """A change of the run was refused: another worker executes it."""
         await self._say(_Asked("lost", run_id=run_id, process=process))
 
     async def _say(self, asked: _Asked) -> Any:

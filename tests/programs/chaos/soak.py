@@ -153,7 +153,7 @@ class _Soak:
         return [f"  {entry.decode()[:_SHOWN]}" for entry in entries[-_LAST:]]
 
     def _is_moving(self, wait: PendingItem) -> bool:
-        """Whether a run is on its way, or will be as soon as somebody answers who does."""
+        """Whether a run is on its way, or will be once a person answers."""
         if wait.kind is not PendingKind.RUN:
             return False
         is_forgotten = wait.id in self._people.forgotten

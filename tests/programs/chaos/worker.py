@@ -1,4 +1,4 @@
-"""One process of a chaos story: it begins runs that somebody wants, and carries whatever the storage holds."""
+"""One process of a chaos story: it starts the requested runs, and executes every run in the storage."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ async def _work(orders: Orders, points: KillPoints) -> None:
 
 
 async def _begin(name: str, client: Client, runtime: Runtime) -> None:
-    """Begin the runs that somebody wants, one after the other."""
+    """Start the requested runs, one after the other."""
     while True:
         wanted = await client.want(name)
         if wanted is None:

@@ -55,7 +55,7 @@ _LAST_CALL_S: Final = 120.0
 
 
 class Asked(msgspec.Struct):
-    """A run that somebody asked for; `run_id` is known once a process said that it has begun."""
+    """A requested run; `run_id` is known once a process has started it."""
 
     plan: list[Any]
     deadline: datetime | None = None
@@ -82,7 +82,7 @@ class Scenario:
         self.killed = 0
         self._forks_left = traits.forks
         self._dark_until = 0.0
-        self._desk = StoredEngine(self.server.store, self.pauses, clock=simulation.clock)
+        self._sender = StoredEngine(self.server.store, self.pauses, clock=simulation.clock)
         self._sent = 0
         self._is_closing = False
 
@@ -222,7 +222,7 @@ class Scenario:
     # ── People ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _request(self) -> None:
-        """Somebody who wants a run, and asks again when nobody says that it has begun."""
+        """A caller that requests a run, and again if no process reports its start."""
         chance = self._chance
         await asyncio.sleep(chance.random() * 3)
         asked = Asked(drawn_plan(chance, self.traits))
@@ -295,13 +295,13 @@ class Scenario:
         await self._send(run_id, ControlType.CANCEL, self._chance.choice((None, {"hard": True})))
 
     async def _send(self, run_id: str, type: ControlType, payload: dict[str, Any] | None = None) -> None:
-        """Send a control; at times twice under one id, as somebody does who did not hear that it got there."""
+        """Send a control; sometimes twice under one id, like a caller that got no confirmation."""
         self._sent += 1
         who = ME.with_run(run_id)
         control = ControlEvent(type, who, Scope.ADMIN, who.tenant_id, payload, f"event-{self._sent}")
         try:
             for _ in range(self._chance.choice((1, 1, 2))):
-                await self._desk.send(run_id, control)
+                await self._sender.send(run_id, control)
                 self._mark_night(type)
                 self.simulation.note(f"somebody sends {type} {payload or ''} to {run_id[-6:]}")
                 await asyncio.sleep(self._chance.random() * 0.1)
@@ -313,7 +313,7 @@ class Scenario:
             self.marks.add(f"{type} sent while nothing was up")
 
     async def _fork(self) -> None:
-        """Somebody who lets a run that has ended be decided anew from some step on; nobody waits for the answer."""
+        """A caller that forks an ended run at some step, and does not wait for its end."""
         chance = self._chance
         over: list[RunRow] = []
         up: list[tuple[Process, Runtime]] = []

@@ -173,7 +173,7 @@ def _of(branch: Any, name: str) -> Any:
 
 
 def _answers(trajectory: Trajectory) -> list[Any]:
-    """The answers to what the plan asked; a pause that somebody else opened is no part of it."""
+    """The answers to what the plan asked; a pause of another test is not among them."""
     return [
         one.payload["answer"] for one in trajectory.steering_inputs if one.kind == "resumed" and "answer" in one.payload
     ]

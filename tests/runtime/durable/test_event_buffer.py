@@ -179,7 +179,7 @@ async def test_what_a_short_step_publishes_is_kept_with_its_outcome(bench: Bench
 
 
 async def test_a_lost_lease_takes_its_events_along(bench: Bench) -> None:
-    """Another worker has the run: what this one did is refused, and nobody hears of it."""
+    """Another worker has the run: the commit of this one is refused, and no event is published."""
     await bench.store.leave("w")
     bench.store._tables.release_all("w")
     await bench.store.claim("other")

@@ -221,11 +221,11 @@ def test_event_ids_belong_to_a_run(registry: InboxRegistry) -> None:
 
 def test_a_duplicate_wakes_and_notifies_no_listener(inbox: Inbox) -> None:
     """Listeners hear of a control once."""
-    heard: list[ControlEvent] = []
-    inbox.on_enqueue(heard.append)
+    received: list[ControlEvent] = []
+    inbox.on_enqueue(received.append)
     inbox.enqueue(control("a", event_id="e1"))
     inbox.enqueue(control("b", event_id="e1"))
-    assert texts(heard) == ["a"]
+    assert texts(received) == ["a"]
 
 
 # Drain and take
@@ -323,7 +323,7 @@ def test_order_holds_whatever_is_taken_in_between(script: list[Any]) -> None:
 
 
 def test_waiting_ends_at_once_when_something_is_queued(inbox: Inbox) -> None:
-    """With a control queued nobody waits, and nothing is taken out."""
+    """With a control queued no task waits, and nothing is taken out."""
     inbox.enqueue(control("a"))
     with pytest.raises(StopIteration):  # it returned without giving the loop a turn
         inbox.wait_for_event().send(None)
@@ -404,43 +404,43 @@ async def test_retiring_right_after_a_control_still_ends_the_wait(inbox: Inbox, 
 
 def test_a_listener_is_called_for_each_queued_control(inbox: Inbox) -> None:
     """Listeners are called during enqueue with the stamped control, in the order they came, when it is in the queue."""
-    heard: list[tuple[str, int, datetime | None]] = []
+    received: list[tuple[str, int, datetime | None]] = []
 
     def listener(name: str) -> Callable[[ControlEvent], None]:
-        return lambda event: heard.append((name, len(inbox), event.enqueued_at))
+        return lambda event: received.append((name, len(inbox), event.enqueued_at))
 
     inbox.on_enqueue(listener("first"))
     inbox.on_enqueue(listener("second"))
     inbox.enqueue(control())
-    assert heard == [("first", 1, NOON), ("second", 1, NOON)]
+    assert received == [("first", 1, NOON), ("second", 1, NOON)]
 
 
 def test_listening_can_be_stopped(inbox: Inbox, registry: InboxRegistry) -> None:
     """The returned function ends its own registration only; calling it again, or after the run, does nothing."""
-    heard: list[ControlEvent] = []
-    stop = inbox.on_enqueue(heard.append)
-    inbox.on_enqueue(heard.append)
+    received: list[ControlEvent] = []
+    stop = inbox.on_enqueue(received.append)
+    inbox.on_enqueue(received.append)
     stop()
     stop()
     inbox.enqueue(control())
-    assert len(heard) == 1
+    assert len(received) == 1
     registry.retire(RUN)
     stop()
 
 
 def test_a_listener_may_stop_listening_while_it_is_called(inbox: Inbox) -> None:
     """A listener that ends its registration from within disturbs none of the others."""
-    heard: list[str] = []
+    received: list[str] = []
 
     def once(_: ControlEvent) -> None:
-        heard.append("once")
+        received.append("once")
         stop()
 
     stop = inbox.on_enqueue(once)
-    inbox.on_enqueue(lambda _: heard.append("always"))
+    inbox.on_enqueue(lambda _: received.append("always"))
     inbox.enqueue(control())
     inbox.enqueue(control())
-    assert heard == ["once", "always", "always"]
+    assert received == ["once", "always", "always"]
 
 
 def test_a_listener_may_take_the_control_it_is_called_for(inbox: Inbox) -> None:
@@ -455,16 +455,16 @@ def test_a_listener_may_take_the_control_it_is_called_for(inbox: Inbox) -> None:
 
 def test_a_failing_listener_is_reported_and_disturbs_no_other(inbox: Inbox, caplog: pytest.LogCaptureFixture) -> None:
     """What a listener raises is logged; the control is queued and the other listeners hear of it."""
-    heard: list[ControlEvent] = []
+    received: list[ControlEvent] = []
 
     def broken(_: ControlEvent) -> None:
         raise ValueError("broken")
 
     inbox.on_enqueue(broken)
-    inbox.on_enqueue(heard.append)
+    inbox.on_enqueue(received.append)
     with caplog.at_level(logging.ERROR):
         assert inbox.enqueue(control()) is True
-    assert len(inbox) == len(heard) == 1
+    assert len(inbox) == len(received) == 1
     (record,) = caplog.records
     assert record.exc_info is not None
     assert isinstance(record.exc_info[1], ValueError)
@@ -561,7 +561,7 @@ async def test_concurrent_runs_do_not_mix(registry: InboxRegistry, runs: int) ->
 
 
 def test_an_unsteered_inbox_is_small(inbox: Inbox) -> None:
-    """A run that nobody steers pays for an empty list and nothing else."""
+    """A run without controls pays for an empty list and nothing else."""
     assert not hasattr(inbox, "__dict__")
     assert sys.getsizeof(inbox) + sys.getsizeof(inbox._queue) < 256
     assert (inbox._seen, inbox._waiters, inbox._listeners) == (None, None, None)

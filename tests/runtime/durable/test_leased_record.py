@@ -82,7 +82,7 @@ class Slow(MemoryStore):
 
 
 async def test_a_worker_that_stops_while_an_end_is_kept_still_rejects_what_came_too_late() -> None:
-    """It is asked to stop before it has heard that the end was kept: nobody else would tell of that control."""
+    """It is stopped before the store confirmed the end: only this worker can publish that control."""
     store, refused, is_asked, may_end = Slow(), list[Any](), asyncio.Event(), asyncio.Event()
     engine = StoredEngine(store, Coordinator(), refused=refused.append)
 

@@ -44,7 +44,7 @@ ACTING: dict[Effect, Effect] = {
 
 
 class DeafCoordinator(Coordinator):
-    """Tells nobody when a pause is resolved, as when the message is lost on its way."""
+    """Calls no subscriber when a pause is resolved, as if the notice were lost."""
 
     def on_resolved(self, token: str, wake: Callable[[Pause], None]) -> Callable[[], None]:
         return lambda: None
@@ -197,7 +197,7 @@ async def test_an_approval_that_a_gate_waits_for_is_handed_over_at_once(mailbox:
 
 
 async def test_without_a_bridge_approvals_wait_for_the_boundary(mailbox: Mailbox, inbox: Inbox) -> None:
-    """Nobody else could take them."""
+    """There is no call that they could be passed to."""
     inbox.enqueue(control("APPROVE", {"token": "x"}))
     assert len(mailbox.take().controls) == 1
 
@@ -251,7 +251,7 @@ async def test_a_pause_that_is_resolved_while_the_store_answers_ends_the_parking
     """The answer that comes back then is older than the decision; no time has to pass for the run to go on."""
 
     class Slow(Coordinator):
-        """Answers with what it read before somebody resolved the pause."""
+        """Returns the pause as it was read before it was resolved."""
 
         async def expire(self, token: str) -> Pause:
             read = await super().expire(token)

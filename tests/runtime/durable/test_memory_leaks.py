@@ -133,6 +133,6 @@ async def _cut_short(run: Any) -> None:
 
 
 async def _left(runtime: Runtime, run: Any) -> None:
-    """Return once the run has ended, or waits for somebody."""
+    """Return once the run has ended, or waits for a person."""
     while not (status := await run.status()).phase.is_final and status.phase != "parked":  # noqa: ASYNC110 - as above
         await asyncio.sleep(0.01)

@@ -209,7 +209,7 @@ def test_a_failure_comes_back_as_the_error_it_was(error: LLMError) -> None:
 
 
 def test_a_strange_error_keeps_its_text() -> None:
-    """An error of a client that is nobody's here comes back as one of the model's, without what it carried."""
+    """An error class of an unknown client comes back as one of the model's, without what it carried."""
     again = error_of(failure_of(KeyError("x")))
     assert type(again) is RecordedModelError
     assert str(again) == str(KeyError("x"))

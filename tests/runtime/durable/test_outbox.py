@@ -77,7 +77,7 @@ async def test_what_is_kept_soon_goes_with_what_comes_next(record: SlowRecord, o
 
 
 async def test_what_is_kept_soon_is_written_once_the_run_gives_way(record: SlowRecord, outbox: Outbox) -> None:
-    """Nobody has to wait for it."""
+    """No caller has to wait for it."""
     record.may_end.set()
     note(outbox, "a")
     outbox.flush_soon()
@@ -162,7 +162,7 @@ async def test_a_run_that_is_left_settles_what_it_noted(record: SlowRecord, outb
 async def test_what_may_have_been_kept_is_not_written_again_when_a_run_is_left(
     record: SlowRecord, outbox: Outbox
 ) -> None:
-    """Whether a write that was cut short has arrived, nobody knows."""
+    """It is not known whether an interrupted write has arrived."""
     note(outbox, "a")
     flush = asyncio.ensure_future(outbox.flush())
     await settle()

@@ -1,4 +1,4 @@
-"""The rules of what waits: who ends it and until when, and what nobody would ever end."""
+"""The rules of pending items: who ends each, until when, and which are orphans."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_run_whose_time_has_come_is_overdue_and_no_orphan() -> None:
 
 
 def test_a_parked_run_without_a_time_or_a_reason_is_an_orphan() -> None:
-    """Nobody would ever look at it again."""
+    """No worker, timer or person would end it."""
     wait = run()
     assert (wait.on, wait.is_orphan) == (Party.NONE, True)
 

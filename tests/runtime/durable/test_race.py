@@ -178,7 +178,7 @@ async def test_a_start_may_give_any_awaitable(crew: Crew) -> None:
 
 
 async def test_a_branch_that_cancels_itself_is_cancelled(crew: Crew) -> None:
-    """A branch that ends in a cancellation nobody sent from outside does not take the others with it."""
+    """A branch that ends in a cancellation from within does not cancel the others."""
     branches = [Branch(), Branch()]
     racing = asyncio.create_task(race(branches, ALL, stragglers=crew))
     await settle()
@@ -407,9 +407,9 @@ async def test_a_crew_that_closes_owns_its_stragglers_all_the_same(crew: Crew, c
 async def test_cancelling_a_race_cancels_its_branches(crew: Crew, join: JoinSpec) -> None:
     """All branches are cancelled and have ended before the cancellation goes on; outcomes before it stay."""
     branches = [Branch() for _ in range(3)]
-    heard: list[tuple[int, BranchOutcome[Any]]] = []
+    received: list[tuple[int, BranchOutcome[Any]]] = []
     racing = asyncio.create_task(
-        race(branches, join, stragglers=crew, on_outcome=lambda index, outcome: heard.append((index, outcome)))
+        race(branches, join, stragglers=crew, on_outcome=lambda index, outcome: received.append((index, outcome)))
     )
     await settle()
     branches[1].fail(ValueError())
@@ -418,8 +418,8 @@ async def test_cancelling_a_race_cancels_its_branches(crew: Crew, join: JoinSpec
     with pytest.raises(asyncio.CancelledError):
         await racing
     assert [branch.cancellations for branch in branches] == [1, 0, 1]
-    assert sorted(index for index, _ in heard) == [0, 1, 2]
-    assert [outcome for index, outcome in heard if index != 1] == [Cancelled(), Cancelled()]
+    assert sorted(index for index, _ in received) == [0, 1, 2]
+    assert [outcome for index, outcome in received if index != 1] == [Cancelled(), Cancelled()]
 
 
 async def test_a_cancelled_race_does_not_wait_for_the_stubborn(crew: Crew, clock: FakeClock) -> None:
@@ -460,7 +460,7 @@ async def test_a_second_cancellation_cuts_the_grace_short(crew: Crew, clock: Fak
 
 
 async def test_a_race_without_a_crew_outlasts_every_cancellation() -> None:
-    """With nobody to hand its branches to, a race stays with them through any cancellation, then ends as cancelled."""
+    """Without a crew for stragglers, a race waits for its branches through any cancellation, then ends as cancelled."""
     winner, stubborn = Branch(), Branch(stubborn=True)
     racing = asyncio.create_task(race([winner, stubborn], FIRST))
     await settle()
@@ -492,9 +492,9 @@ async def test_a_cancellation_beats_a_result_that_just_came(crew: Crew) -> None:
 async def test_outcomes_are_published_as_they_come(crew: Crew) -> None:
     """`on_outcome` hears of every branch exactly once, in the order in which they ended."""
     branches = [Branch() for _ in range(3)]
-    heard: list[tuple[int, BranchOutcome[Any]]] = []
+    received: list[tuple[int, BranchOutcome[Any]]] = []
     racing = asyncio.create_task(
-        race(branches, n_of(1), stragglers=crew, on_outcome=lambda index, outcome: heard.append((index, outcome)))
+        race(branches, n_of(1), stragglers=crew, on_outcome=lambda index, outcome: received.append((index, outcome)))
     )
     await settle()
     boom = ValueError("boom")
@@ -502,15 +502,17 @@ async def test_outcomes_are_published_as_they_come(crew: Crew) -> None:
     await settle()
     branches[0].give("a")
     await racing
-    assert heard == [(2, Failed(boom)), (0, Done("a")), (1, Cancelled())]
+    assert received == [(2, Failed(boom)), (0, Done("a")), (1, Cancelled())]
 
 
 async def test_a_straggler_is_reported_once(crew: Crew, clock: FakeClock) -> None:
     """Its real end, whenever it comes, is not an outcome any more."""
     winner, stubborn = Branch(), Branch(stubborn=True)
-    heard: list[int] = []
+    received: list[int] = []
     racing = asyncio.create_task(
-        race([winner, stubborn], FIRST, stragglers=crew, clock=clock, on_outcome=lambda index, _: heard.append(index))
+        race(
+            [winner, stubborn], FIRST, stragglers=crew, clock=clock, on_outcome=lambda index, _: received.append(index)
+        )
     )
     await settle()
     winner.give(1)
@@ -518,7 +520,7 @@ async def test_a_straggler_is_reported_once(crew: Crew, clock: FakeClock) -> Non
     await racing
     stubborn.give("late")
     await crew.join()
-    assert heard == [0, 1]
+    assert received == [0, 1]
 
 
 async def test_an_error_of_a_listener_ends_the_race(crew: Crew) -> None:
@@ -538,14 +540,14 @@ async def test_an_error_of_a_listener_ends_the_race(crew: Crew) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 async def test_every_branch_has_one_outcome_whatever_happens(seed: int) -> None:
-    """Random joins, ends, delays and cancellations: one outcome a branch, told once; nobody is left when it is over."""
+    """Random joins, ends, delays and cancellations: one outcome a branch, reported once; none runs at the end."""
     dice = random.Random(seed)
     clock, crew = FakeClock(), Crew(lambda *_: None)
     branches = [Branch(stubborn=dice.random() < 0.2) for _ in range(dice.randint(1, 12))]
     join = dice.choice([ALL, FIRST, n_of(dice.randint(1, len(branches)))])
-    heard: list[int] = []
+    received: list[int] = []
     racing = asyncio.create_task(
-        race(branches, join, stragglers=crew, clock=clock, on_outcome=lambda index, _: heard.append(index))
+        race(branches, join, stragglers=crew, clock=clock, on_outcome=lambda index, _: received.append(index))
     )
     waiting = list(branches)
     dice.shuffle(waiting)
@@ -569,10 +571,10 @@ async def test_every_branch_has_one_outcome_whatever_happens(seed: int) -> None:
         outcomes = await racing
     except asyncio.CancelledError:
         assert is_cancelled
-        assert sorted(heard) == list(range(len(branches))) or not any(branch.is_started for branch in branches)
+        assert sorted(received) == list(range(len(branches))) or not any(branch.is_started for branch in branches)
     else:
         assert len(outcomes) == len(branches)
-        assert sorted(heard) == list(range(len(branches)))
+        assert sorted(received) == list(range(len(branches)))
     assert clock.armed == 0
     for branch in waiting:
         branch.give(None)
@@ -802,7 +804,7 @@ async def test_the_caller_must_be_known(executor: ParallelExecutor) -> None:
 
 
 async def test_a_cancelled_caller_gets_its_cancellation_first(executor: ParallelExecutor, hands: Hands) -> None:
-    """Called by somebody who has been cancelled already, nothing is judged and nothing runs."""
+    """Called by a task that was cancelled already, it runs nothing."""
 
     async def caller() -> None:
         asyncio.current_task().cancel()  # type: ignore[union-attr]

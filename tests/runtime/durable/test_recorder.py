@@ -145,12 +145,12 @@ async def test_what_follows_a_step_runs_once_the_step_is_kept_and_never_again(
 
 async def test_a_recorded_answer_reaches_the_process_that_uses_it(opened: Open, record: PickyRecord) -> None:
     """Once, with the step and what was recorded; a live answer is not."""
-    heard: list[Any] = []
-    effects = {"one": Change(run=echo, recalled=lambda call, answer: heard.append((call.key, answer)))}
+    received: list[Any] = []
+    effects = {"one": Change(run=echo, recalled=lambda call, answer: received.append((call.key, answer)))}
     assert await opened(effects).step("one", 1) == 1
-    assert heard == []
+    assert received == []
     assert await opened(effects, record.entries()).step("one", 1) == 1
-    assert heard == [("r/1", 1)]
+    assert received == [("r/1", 1)]
 
 
 async def test_a_hook_that_fails_leaves_the_step_recorded(opened: Open, record: PickyRecord) -> None:
@@ -279,7 +279,7 @@ async def test_a_cancellation_of_the_run_itself_passes_through(opened: Open, rec
 
 
 async def test_a_cancellation_from_elsewhere_is_a_failure(opened: Open, record: PickyRecord) -> None:
-    """What the effect awaited was cancelled; nobody cancelled the run."""
+    """The task that the effect awaited was cancelled, not the run."""
     victim: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     victim.cancel()
 

@@ -171,11 +171,11 @@ async def test_a_worker_that_stops_ends_all_its_tasks(engine: StoredEngine, worl
 
 async def test_a_cancel_may_come_from_the_host_itself(engine: StoredEngine, world: World) -> None:
     """It reaches the run's inbox like any other; hard ones say so."""
-    heard: list[Any] = []
+    received: list[Any] = []
 
     async def program(io: Any, asked: RunRequest) -> Finish:
         await io.step("wait", None)
-        heard.extend((one.type, one.payload) for one in (await io.drain()).controls)
+        received.extend((one.type, one.payload) for one in (await io.drain()).controls)
         return GOAL
 
     async with served(engine, program, world):
@@ -185,7 +185,7 @@ async def test_a_cancel_may_come_from_the_host_itself(engine: StoredEngine, worl
         world.gate.set()
         await engine.result("r")
         assert not await engine.cancel("r")
-    assert heard == [(ControlType.CANCEL, None), (ControlType.CANCEL, {"hard": True})]
+    assert received == [(ControlType.CANCEL, None), (ControlType.CANCEL, {"hard": True})]
 
 
 async def test_a_waiter_gets_an_end_that_is_forgotten_at_once(world: World) -> None:

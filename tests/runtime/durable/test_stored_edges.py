@@ -155,7 +155,7 @@ async def test_a_step_that_cannot_be_recorded_waits_until_it_can(world: World) -
 async def test_an_end_that_cannot_be_recorded_is_logged_and_not_published(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody hears of an end that is not kept; this process or the next one comes to the same end without acting."""
+    """An end that is not stored is not published; a worker reaches the same end without new effects."""
     store, clock = PickyStore(), FakeClock()
     store.refuses = writes(b"ended")
     engine = on(store, clock=clock)
@@ -226,7 +226,7 @@ async def test_old_runs_are_forgotten(world: World) -> None:
 
 
 async def test_runs_of_before_are_listed_first(world: World) -> None:
-    """Also when nobody serves and newer ones were started before anybody looked."""
+    """Also if no worker serves, and newer runs were started before a caller waited."""
     store = PickyStore()
     async with served(engine := on(store), acts, world):
         for run_id in ("old", "older"):

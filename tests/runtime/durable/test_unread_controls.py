@@ -41,7 +41,7 @@ def message(text: str) -> ControlEvent:
 CANCEL = ControlEvent(ControlType.CANCEL, OWNER, Scope.OWNER_USER, "t")
 
 
-async def heard(io: Durable) -> list[str]:
+async def received(io: Durable) -> list[str]:
     """What a run takes at a boundary: messages by their text, other controls by their type."""
     return [(one.payload or {}).get("message", str(one.type)) for one in (await io.drain()).controls]
 
@@ -51,15 +51,15 @@ async def awaits(io: Durable, _: RunRequest) -> Finish:
     try:
         await io.step("await", None)
     except StepInterruptedError as cut:
-        return Finish(FinishReason.GOAL, [str(cut.reason), *await heard(io)])
-    return Finish(FinishReason.GOAL, await heard(io))
+        return Finish(FinishReason.GOAL, [str(cut.reason), *await received(io)])
+    return Finish(FinishReason.GOAL, await received(io))
 
 
 async def holds(io: Durable, asked: RunRequest) -> Finish:
     """Wait on a pause, and hear at once whatever is sent."""
     said: list[str] = []
     while (woken := await io.wait(Hold(asked.goal))).decision is None:
-        said += await heard(io)
+        said += await received(io)
     return Finish(FinishReason.GOAL, [*said, str(woken.decision)])
 
 
@@ -145,7 +145,7 @@ def sweep(clock: FakeClock, engine: StoredEngine) -> None:
     ],
     ids=["a cancel of a step that waits", "a message to a run on a pause"],
 )
-async def test_a_control_that_comes_while_its_run_leaves_memory_is_heard(
+async def test_a_control_that_comes_while_its_run_leaves_memory_is_delivered(
     make: Callable[..., MemoryStore], program: Any, sent: ControlEvent, wanted: list[str]
 ) -> None:
     """In whichever turn of the event loop between the worker's decision and the end of its release."""

@@ -82,7 +82,7 @@ async def house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 async def test_a_pause_takes_its_default_although_no_worker_has_its_run(house: House) -> None:
-    """A runtime of another agent settles it when it opens; the run goes on as soon as somebody carries it."""
+    """A runtime of another agent resolves it when it opens; the run continues with the next worker of its agent."""
     script = ScriptedPlanner([RequestPause(PauseReason.AWAIT_INPUT), DONE])
     async with house.runtime(script, agent="a", options={"pause_ttl": timedelta(days=7)}) as first:
         run_id = (run := await first.start("go", who=ME)).id
@@ -103,7 +103,7 @@ async def test_a_pause_takes_its_default_although_no_worker_has_its_run(house: H
 
 
 async def test_an_open_runtime_looks_again_every_so_often(house: House) -> None:
-    """A pause of no run, which waits for nobody but the clock, takes its default while the runtime is open."""
+    """A pause without a run takes its default at its deadline, while the runtime is open."""
     async with house.runtime(ScriptedPlanner([DONE]), options={"upkeep": timedelta(minutes=1)}) as rt:
         request = PauseRequest(
             identity=ME, reason=PauseReason.AWAIT_INPUT, deadline=house.clock.now() + timedelta(seconds=90)
@@ -144,12 +144,12 @@ async def test_an_approval_is_answered_while_no_worker_has_its_run(house: House)
         run_id = (run := await first.start("go", who=ME)).id
         await house.parked(run)
         token = (await run.waiting())[0].token
-    async with house.runtime(ScriptedPlanner([DONE]), agent="b") as desk:
+    async with house.runtime(ScriptedPlanner([DONE]), agent="b") as other:
         answered = await answer_approval(
-            desk.pauses, token, ApprovalDecision.APPROVE, redactor=Plain(), who=ME, scopes=ADMIN
+            other.pauses, token, ApprovalDecision.APPROVE, redactor=Plain(), who=ME, scopes=ADMIN
         )
         assert answered.decision is PauseDecision.APPROVE
-        assert (await (await desk.run(run_id, who=ME)).status()).phase is not RunPhase.FINISHED
+        assert (await (await other.run(run_id, who=ME)).status()).phase is not RunPhase.FINISHED
     assert paid == []
     async with house.runtime(script, pay, approvals=gates, agent="a") as again:
         assert await house.end(await again.run(run_id, who=ME)) == "done"
@@ -226,7 +226,7 @@ async def test_parents_and_children_may_be_carried_by_different_processes(house:
 
 
 async def test_a_run_that_awaits_a_task_without_a_run_is_woken_by_its_end(house: House) -> None:
-    """The task is somebody's own business; its end, told in this process, is what the parked run waits for."""
+    """A program ends the task itself; the parked run waits for that end."""
     script = ScriptedPlanner(
         [
             lambda run: AwaitTask(run.goal),

@@ -101,7 +101,7 @@ async def test_two_runtimes_of_one_description_share_nothing() -> None:
 
 
 async def test_a_synchronous_tool_runs_in_a_thread() -> None:
-    """It holds nobody up, and its result is as good as any."""
+    """It delays no caller, and its result counts like any other."""
 
     def slow(a: int) -> int:
         """Take some time."""

@@ -169,7 +169,7 @@ async def test_children_end_with_the_deadline_of_their_parent(runtimes: Runtimes
 
 
 async def test_a_retained_child_is_cancelled_with_a_run_that_fails(runtimes: Runtimes) -> None:
-    """Nobody reads what it would have found."""
+    """No run reads the result it would have had."""
     script = ScriptedPlanner([spawn("child"), ValueError("broken")], by_query={"child": [CallTool("hang")]})
     bench = await runtimes(script, tools=[hang])
     run = await bench.start()

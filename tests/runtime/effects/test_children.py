@@ -61,7 +61,7 @@ async def test_a_spawn_repeated_after_a_crash_seals_the_group_that_was_left_open
     group still ends with its only member, and is published once."""
     bus, who = MemoryEventBus(), Quadruple("t", "u", "s", "r")
     registry = InProcessTaskRegistry(bus=bus)
-    told = bus.subscribe(Filter(tenant="t", user="u", session="s"))
+    published = bus.subscribe(Filter(tenant="t", user="u", session="s"))
     spawn = SpawnTask(spec=SpawnSpec(query="q"))
     group_id = own_group_id(who, "k")
     await registry.resolve_or_create_group(
@@ -77,7 +77,7 @@ async def test_a_spawn_repeated_after_a_crash_seals_the_group_that_was_left_open
     assert completion is not None
     assert [member.task_id for member in completion.members] == [handle.task_id]
     await bus.aclose()
-    kinds = [event.type async for event in told]
+    kinds = [event.type async for event in published]
     assert [kinds.count(one) for one in (EventType.TASK_GROUP_CREATED, EventType.TASK_GROUP_SEALED)] == [1, 1]
 
 

@@ -39,7 +39,7 @@ async def test_only_images_bring_their_bytes(runtimes: Runtimes) -> None:
 
 
 async def test_the_sessions_artifacts_are_listed(runtimes: Runtimes) -> None:
-    """Those that are there at the step, and nobody else's."""
+    """Those of the session at this step, and no others."""
     store = MemoryArtifactStore()
     mine = await store.put_text(HERE, "mine")
     await store.put_text(ArtifactScope("t", "u2", "s"), "not yours")
@@ -50,7 +50,7 @@ async def test_the_sessions_artifacts_are_listed(runtimes: Runtimes) -> None:
 
 
 async def test_an_event_without_an_owner_gets_the_runs(runtimes: Runtimes) -> None:
-    """One that names somebody keeps them."""
+    """A context that names a caller keeps it."""
 
     def emits(run: RunContext) -> Any:
         payload = DecisionPayload(identity=run.quadruple, decision_kind="Finish", occurred_at=run.now())

@@ -248,7 +248,7 @@ async def test_what_may_be_repeated_after_a_crash(executor: CatalogToolExecutor,
 
 
 async def test_a_tool_that_awaits_a_cancelled_thing_fails_alone(catalog: ToolCatalog) -> None:
-    """Nobody cancelled the run; one who does is heard."""
+    """The run was not cancelled; a cancel of the run still ends it."""
     victim: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @tool(policy=ONCE)

@@ -187,7 +187,7 @@ async def test_a_policy_that_fails_refuses_the_call(runtimes: Runtimes) -> None:
 
 
 async def test_a_hard_cancel_withdraws_the_question(runtimes: Runtimes) -> None:
-    """The call is not made, and nobody is asked in vain."""
+    """The call is not made, and no person is asked."""
     bench = await runtimes([WRITE], tools=[write], approvals=AlwaysDeny())
     run = await bench.start()
     pause = await bench.paused(run)
@@ -215,7 +215,7 @@ async def test_branches_are_approved_one_by_one(runtimes: Runtimes) -> None:
 
 
 async def test_the_question_of_a_branch_that_lost_is_withdrawn_with_its_run(runtimes: Runtimes) -> None:
-    """The race was won without it; once the run is over nobody is asked any more."""
+    """The race was won without it; once the run is over no person is asked any more."""
     calls = CallParallel((WRITE, READ), JoinSpec(JoinKind.FIRST_SUCCESS))
     bench = await runtimes([calls, everything], tools=[read, write], approvals={"write": AlwaysDeny()})
     run = await bench.start()

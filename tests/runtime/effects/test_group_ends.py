@@ -96,7 +96,7 @@ def child(query: str, *, group: str = "", **more: Any) -> SpawnTask:
     ],
 )
 async def test_a_group_of_one_ends_with_its_member(children: list[SpawnTask], ends: GroupStatus) -> None:
-    """In one commit with the run, with the event that says how; nobody has to look for it later."""
+    """In one commit with the run, with the event of how it ended; no upkeep is needed later."""
     async with hosting(*children) as (runtime, store):
         assert store.ends() == [(True, ends)]
         (group,) = (await store.groups(GroupQuery())).rows
@@ -139,7 +139,7 @@ async def test_a_group_that_is_cancelled_ends_with_its_last_member() -> None:
         assert [member.status for member in completion.members] == ["cancelled"]
 
 
-async def test_a_run_ends_although_the_end_of_its_group_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_ends_although_the_end_of_its_group_cannot_be_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """The group is ended after it, by whoever looks at it next."""
     async with hosting(child("waits")) as (runtime, store):
         (group,) = (await store.groups(GroupQuery())).rows

@@ -138,7 +138,7 @@ async def test_a_single_step_is_enough_for_an_answer() -> None:
 
 
 async def test_a_history_that_outgrows_its_budget_is_summarised_by_the_model() -> None:
-    """Over a model nobody has to bring a summariser; the next prompt has the summary in place of the steps."""
+    """Over a model no summariser is needed; the next prompt has the summary in place of the steps."""
     summary = '{"goals":[],"facts":["the sum is 3"],"pending":[],"last_output_digest":"","note":""}'
 
     def spoken(request):

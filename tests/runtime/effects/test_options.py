@@ -105,7 +105,7 @@ async def test_granted_scopes(runtimes: Runtimes) -> None:
 
 
 async def test_pause_ttl(runtimes: Runtimes) -> None:
-    """A pause that nobody answers ends its run then."""
+    """A pause without an answer ends its run then."""
     bench = await runtimes([RequestPause(PauseReason.AWAIT_INPUT)], pause_ttl=timedelta(minutes=5))
     run = await bench.start()
     pause = await bench.paused(run)
@@ -118,7 +118,7 @@ async def test_pause_ttl(runtimes: Runtimes) -> None:
 
 
 async def test_approval_ttl(runtimes: Runtimes) -> None:
-    """A call that nobody answers is refused then, and the run goes on."""
+    """A call without an answer is refused then, and the run continues."""
     bench = await runtimes([CALL, last], tools=[note], approvals=AlwaysDeny(), approval_ttl=timedelta(minutes=5))
     run = await bench.start()
     await bench.paused(run)
@@ -151,7 +151,7 @@ async def test_token_budget(runtimes: Runtimes, error: Exception | None) -> None
 
 
 async def test_without_a_token_budget_nothing_is_summarised(runtimes: Runtimes) -> None:
-    """Though there is somebody who could."""
+    """Even if there is a caller who could answer."""
     planner = RecordingPlanner(ScriptedPlanner([CALL] * 12 + [GOAL]))
     bench = await runtimes(planner, tools=[note], summariser=Summariser())
     await bench.run()

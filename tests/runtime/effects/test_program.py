@@ -228,7 +228,7 @@ async def test_a_fork_repeats_no_call(runtimes: Runtimes) -> None:
 
 
 async def test_a_finish_that_cannot_be_recorded_fails_the_run_by_its_path(runtimes: Runtimes) -> None:
-    """The planner's step is where it stands; the task fails with it, and nobody waits for ever."""
+    """The planner's step is the last one; the task fails with its error, so no caller waits for ever."""
     bench = await runtimes([Finish(FinishReason.GOAL, {"deep": [object()]})])
     run = await bench.start()
     with pytest.raises(

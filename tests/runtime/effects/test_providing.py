@@ -205,7 +205,7 @@ async def ignore_cancellation(release: asyncio.Event) -> Context:
 
 
 async def cancelled_elsewhere() -> Context:
-    """Awaits something that is cancelled by somebody else."""
+    """Awaits a task that another task cancels."""
     raise asyncio.CancelledError
 
 
@@ -366,7 +366,7 @@ async def test_a_replay_shows_the_planner_the_recorded_context() -> None:
 # ── Children, and what `start` gives ────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_provider_is_told_that_a_run_is_a_child(runtimes: Runtimes) -> None:
+async def test_a_provider_learns_that_a_run_is_a_child(runtimes: Runtimes) -> None:
     """It may give a spawned task something else than the run that a person started."""
     provider = Provider(lambda run: Context(llm_context={"child": run.is_child}))
     planner = ScriptedPlanner(

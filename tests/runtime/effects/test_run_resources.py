@@ -32,10 +32,10 @@ def test_the_last_word_counts() -> None:
 
 def test_an_announced_decision_is_noticed() -> None:
     """Every event goes on to where events go; only that of a decision is remembered."""
-    heard: list[Event] = []
-    notes = StepNotes(heard.append, PatternRedactor())
+    received: list[Event] = []
+    notes = StepNotes(received.append, PatternRedactor())
     for kind, has_announced in ((EventType.PLANNER_FINISH, False), (EventType.PLANNER_DECISION, True)):
         notes.emit(Event(kind, WHO, None))
         assert notes.has_announced is has_announced
-    assert [event.type for event in heard] == ["planner.finish", "planner.decision"]
+    assert [event.type for event in received] == ["planner.finish", "planner.decision"]
     StepNotes(None, PatternRedactor()).emit(Event(EventType.PLANNER_DECISION, WHO, None))

@@ -82,7 +82,7 @@ async def test_each_step_is_shown_what_the_session_holds_then(runtimes: Runtimes
 
 
 async def test_a_step_lists_only_after_a_change() -> None:
-    """The same tuple comes as long as nothing in the session changed; another session's changes are nobody's here."""
+    """The same tuple comes as long as nothing in the session changed; changes of another session do not count."""
     store = Counting()
     listing = SessionArtifacts(store, WHO, tracker=tracker_of(store), clock=FakeClock(), logger=_log)
     first = await store.put_text(HERE, "one")

@@ -243,7 +243,7 @@ async def test_a_pause_resolved_elsewhere_is_not_resolved_twice(served: Callable
 
 
 async def test_where_controls_fail_loud_a_pause_they_opened_is_given_up(served: Callable[..., AgentServices]) -> None:
-    """The run ends with the error, and nobody is left to hear the answer."""
+    """The run ends with the error, and its open pause is withdrawn."""
     opened: list[Pause] = []
 
     class Watched(Coordinator):
@@ -260,7 +260,7 @@ async def test_where_controls_fail_loud_a_pause_they_opened_is_given_up(served: 
 async def test_an_answer_handed_over_in_mid_step_is_published_like_any_other(
     served: Callable[..., AgentServices],
 ) -> None:
-    """Received, then applied or failed; a token that no call waits under is nobody's to hand over."""
+    """Received, then applied or failed; a token that no call waits for is not routed."""
     bus = MemoryEventBus()
     recorder = EventRecorder(bus)
     gate = Gate(a=RUN, b=RUN)

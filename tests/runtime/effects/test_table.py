@@ -101,7 +101,7 @@ def test_an_unknown_outcome_is_reported_with_the_tools_name() -> None:
 
 
 def test_a_call_known_from_the_record_alone_is_cut_like_any_other() -> None:
-    """A branch that had begun in a process that is gone, and loses now, is known by its name: nobody read its call."""
+    """A branch that had begun in a process that is gone, and loses now, has its name, as its call was not read."""
     catalog = ToolCatalog()
     register_function(catalog, "pay", lambda: None, policy=ToolPolicy(on_unknown=OnUnknown.PAUSE))
     effects = AgentEffects(msgspec.structs.replace(SERVICES, executor=CatalogToolExecutor(catalog)))
@@ -114,7 +114,7 @@ def test_a_call_known_from_the_record_alone_is_cut_like_any_other() -> None:
 
 
 async def test_a_question_that_is_cut_short_in_the_asking_is_looked_for_at_the_end() -> None:
-    """The store may keep it although nobody waited for that, so the end of the run asks the store."""
+    """The store may have it although the request was cancelled, so the end of the run reads the store."""
 
     async def cut_short(*_: object, **__: object) -> bytes:
         raise asyncio.CancelledError

@@ -276,7 +276,7 @@ def test_controls_and_what_they_did(writing: Any) -> None:
 
 
 def test_background_results_and_code_changes(writing: Any) -> None:
-    """What came from tasks that nobody waited for, and which changes the run took."""
+    """Results of tasks that the run did not wait for, and the code changes that it took."""
     ended = BackgroundResult(group_id="g", status="completed", resolved_at=T0)
     history = build_history(writing().arrived("1", Arrivals(background=(ended,))).patched("new-prompt").record)
     assert (history.background, history.patches) == ((ended,), ("new-prompt",))
@@ -285,11 +285,11 @@ def test_background_results_and_code_changes(writing: Any) -> None:
 def test_what_the_model_was_asked_and_cost(writing: Any) -> None:
     """Answers, failures, tokens and money, also of a step that failed."""
     response = CompleteResponse("3", usage=Usage(prompt_tokens=10, completion_tokens=2), cost=Cost(total_cost=0.25))
-    heard = [
+    received = [
         Exchange(RecordedRequest(4), record_answer(response)),
         Exchange(RecordedRequest(6), failure=failure_of(RateLimitedError("slow"))),
     ]
-    record = writing().done("2", "plan", planned(ADD, heard=msgspec.Raw(codec.encode(heard))))
+    record = writing().done("2", "plan", planned(ADD, heard=msgspec.Raw(codec.encode(received))))
     euros = Exchange(RecordedRequest(1), record_answer(CompleteResponse(cost=Cost(total_cost=1.5, currency="EUR"))))
     record.failed("5", "plan", "E", "m", notes=raw([euros]))
     history = build_history(record.record)

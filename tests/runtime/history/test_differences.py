@@ -61,7 +61,7 @@ def test_prompts_differ_line_by_line() -> None:
 
 
 def test_decisions_show_their_arguments_as_text() -> None:
-    """In JSON they are base64, which nobody reads."""
+    """In JSON they are base64, which a person cannot read."""
     one = CallParallel((CallTool("add", b'{"a":1}'),), JoinSpec())
     other = CallParallel((CallTool("add", b'{"a":2}'),), JoinSpec())
     diff = value_diff(one, other)

@@ -94,7 +94,7 @@ async def test_what_outlives_the_block_is_free() -> None:
 
 
 def test_the_block_alone_is_meant() -> None:
-    """A thread of somebody else goes on; with `everywhere` it does not."""
+    """Another thread keeps the network; with `everywhere` it does not."""
     found: list[str] = []
 
     def reach() -> None:
@@ -123,7 +123,7 @@ async def test_what_the_block_starts_is_meant() -> None:
 
 
 def test_event_loops_may_be_made() -> None:
-    """Their pairs of sockets reach nobody."""
+    """Their pairs of sockets reach no other machine."""
     with offline(everywhere=True) as attempts:
         assert asyncio.run(asyncio.sleep(0, "well")) == "well"
     assert attempts.refused == []

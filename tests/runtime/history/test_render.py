@@ -132,7 +132,7 @@ def test_controls_and_pauses_stand_where_they_happened(writing: Any) -> None:
 
 
 def test_a_fork_and_a_rehearsal_say_what_they_are(writing: Any) -> None:
-    """So that nobody takes them for the run they came from."""
+    """So that a reader does not take them for the run they came from."""
     fork = writing(forked_from="run-0", forked_at=3, is_rehearsal=True)
     assert render_history(build_history(fork.record))[1] == "  a fork of run-0 at step 3, without effects"
     assert (

@@ -116,7 +116,7 @@ CONTROLS = ("message", "inject", "redirect", "pause", "prioritize", "nonsense", 
 
 
 class Speaker:
-    """A planner that says one word a step; `beside` are the controls that somebody sends while it thinks."""
+    """A planner that says one word a step; `beside` are the controls that a caller sends while it decides."""
 
     def __init__(self, words: Sequence[str], beside: Sequence[tuple[int, str]] = ()) -> None:
         self.words = words

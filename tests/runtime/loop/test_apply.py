@@ -233,7 +233,7 @@ def test_waking_for_a_control_changes_nothing() -> None:
 
 
 def test_waking_without_a_pause_changes_nothing() -> None:
-    """A decision for a pause that is gone is nobody's."""
+    """A decision without an open pause changes nothing."""
     assert seen(apply_wake(state(), Woken(PauseDecision.REJECT, None, AT))) == seen(state())
 
 

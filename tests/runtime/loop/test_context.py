@@ -115,7 +115,7 @@ def test_several_contexts_become_one() -> None:
 
 
 def test_every_field_of_a_context_reaches_the_planner() -> None:
-    """A field that a provider can set and nobody passes on would be accepted in silence."""
+    """A field that a provider can set and the loop drops would be lost silently."""
     given = {
         "memory_blocks": MemoryBlocks(external=1),
         "skills_context": ("s",),

@@ -138,7 +138,7 @@ def test_merge_keys_must_name_branches(keys: tuple[str, ...]) -> None:
 def test_a_join_is_settled_when_nothing_can_change_it(
     join: JoinSpec, outcomes: list[BranchOutcome[int] | None], settled: bool
 ) -> None:
-    """Enough successes settle a contest; failures alone never do while somebody still runs."""
+    """Enough successes settle a contest; failures alone never do while a branch still runs."""
     assert is_settled(join, outcomes) is settled
 
 

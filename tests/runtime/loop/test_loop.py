@@ -207,7 +207,7 @@ async def test_a_pause_resolved_against_the_run_ends_it(woken: Woken, reason: Fi
 async def test_a_run_that_ends_while_parked_gives_its_pause_up(
     drains: list[Arrivals], waits: list[Woken], why: str
 ) -> None:
-    """So that nobody answers it in vain."""
+    """So that no person answers it without effect."""
     script = Script([ASK], drains, waits)
     finish, _ = await carry(script)
     assert (finish.metadata or {})["steering_reason"] == why

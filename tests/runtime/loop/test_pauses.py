@@ -29,7 +29,7 @@ def test_a_pause_is_due_at_its_deadline(late_by: int, is_due: bool) -> None:
 
 
 def test_without_a_deadline_a_pause_is_never_due() -> None:
-    """It waits until somebody decides."""
+    """It waits until a person decides."""
     assert not make_pause().is_due(NOON + timedelta(days=10_000))
 
 

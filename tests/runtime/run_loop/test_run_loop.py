@@ -240,10 +240,10 @@ async def test_queued_calls_change_only_when_the_planner_says_so(bench: Any) -> 
 
 async def test_events_of_a_planner_go_where_the_template_sends_them(bench: Any) -> None:
     """Through the context of each step; without a place there is nothing to call."""
-    heard: list[Event] = []
+    received: list[Event] = []
     event = Event(EventType.PLANNER_DECISION, bench.who(), None)
-    await bench.run(ScriptedPlanner([lambda run: run.emit(event) or GOAL]), base={"emit": heard.append})
-    assert heard == [event]
+    await bench.run(ScriptedPlanner([lambda run: run.emit(event) or GOAL]), base={"emit": received.append})
+    assert received == [event]
     await bench.run(ScriptedPlanner([lambda run: GOAL if run.emit is None else CALL]))
 
 

@@ -74,7 +74,7 @@ class Stops:
 
 
 class DeafCoordinator(Coordinator):
-    """Tells nobody when a pause is resolved, as when the event is dropped on its way."""
+    """Calls no subscriber when a pause is resolved, as if the notice were lost."""
 
     def on_resolved(self, token: str, wake: Callable[[Pause], None]) -> Callable[[], None]:
         return lambda: None
@@ -303,7 +303,7 @@ async def test_a_soft_cancel_ends_an_executors_wait_for_a_task(bench: Any) -> No
 
 @pytest.mark.parametrize("payload", [None, {"hard": True}])
 async def test_a_cancelled_run_gives_up_its_pause(bench: Any, payload: Any) -> None:
-    """It is resolved as rejected, so that nobody answers in vain."""
+    """It is rejected, so that no person answers it without effect."""
     task = bench.begin(ScriptedPlanner([ASK]))
     pause = await bench.paused()
     bench.send("CANCEL", payload)
@@ -402,7 +402,7 @@ async def test_asking_again_has_a_sensible_interval(benches: Benches, interval: 
 
 
 async def test_pause_is_binding(bench: Any) -> None:
-    """The planner is not asked until somebody lets the run go on; a second PAUSE adds nothing."""
+    """The planner is not asked until a RESUME; a second PAUSE adds nothing."""
     planner = Stops(CALL, GOAL)
     task = bench.begin(planner)
     await planner.asked()
@@ -491,7 +491,7 @@ async def test_an_answer_without_a_question_may_be_rejected_alone(benches: Bench
 
 
 async def test_a_run_that_a_bad_control_ends_gives_up_its_pause(bench: Any) -> None:
-    """Nobody is left to hear the answer."""
+    """The run has ended, so an answer would have no effect."""
     task = bench.begin(ScriptedPlanner([ASK]))
     pause = await bench.paused()
     bench.send("PRIORITIZE", {"priority": 1})

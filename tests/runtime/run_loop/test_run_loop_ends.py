@@ -41,7 +41,7 @@ async def open_pauses(pauses: Coordinator) -> int:
 
 
 async def test_a_run_that_is_cancelled_while_parked_leaves_no_open_pause() -> None:
-    """Nobody can carry on from the pause of a run without a journal, so it is settled with the run."""
+    """No worker can resume a run without a journal, so its pause is rejected with the run."""
     pauses = Coordinator()
     task = asyncio.create_task(RunLoop(InboxRegistry(), pauses).run(spec(RequestPause("await_input"))))
     await settle()

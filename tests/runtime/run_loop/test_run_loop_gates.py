@@ -181,7 +181,7 @@ async def test_an_approval_of_one_run_is_none_of_a_later_one_of_its_id(benches: 
 
 @pytest.mark.parametrize("how", ["hard", "task"])
 async def test_a_run_that_ends_at_its_gate_leaves_no_open_pause(benches: Benches, how: str) -> None:
-    """Nobody is asked about a call that no run waits for."""
+    """No person is asked about a call that no run waits for."""
     till = Till(benches, is_own=False)
     task = till.begin(CallParallel((pays(1), pays(2))), GOAL)
     await settle()
@@ -255,7 +255,7 @@ async def test_a_gate_for_a_tool_that_is_not_there_refuses_the_run(benches: Benc
 
 @pytest.mark.parametrize("kind", [Derived, Wrapping])
 async def test_a_wrapped_executor_is_guarded_by_the_same_gates(benches: Benches, kind: Any) -> None:
-    """Its gated call waits, a refused one is not made, and nobody is asked twice."""
+    """Its gated call waits, a refused one is not made, and no person is asked twice."""
     till = Till(benches, is_own=False)
     till.executor = kind(till.executor if issubclass(kind, Wrapping) else till.catalog)
     task = till.begin(pays(1), pays(2), GOAL)

@@ -1,4 +1,4 @@
-"""One `RunLoop`, many runs at once: nobody sees anybody else's."""
+"""One `RunLoop`, many runs at once: no run sees the data of another."""
 
 from __future__ import annotations
 

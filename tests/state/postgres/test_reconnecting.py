@@ -57,15 +57,15 @@ async def test_other_changes_whose_answer_is_lost_are_made_once(frail: Storage, 
 async def test_listeners_outlive_a_broken_connection(place: Any) -> None:
     """The connection that listens comes back; who listens is called once, and hears what others do from then on."""
     mine, theirs = await place.open(), await place.open()
-    heard = asyncio.Event()
-    mine.store.on_change(heard.set)
-    await heard_by(heard)
-    heard.clear()
+    received = asyncio.Event()
+    mine.store.on_change(received.set)
+    await heard_by(received)
+    received.clear()
     await place.break_connections()
-    await heard_by(heard)
-    heard.clear()
+    await heard_by(received)
+    received.clear()
     await start(theirs.store, "r")
-    await heard_by(heard)
+    await heard_by(received)
 
 
 async def test_a_stopped_server_is_named_and_waited_for(place: Any) -> None:
@@ -74,16 +74,16 @@ async def test_a_stopped_server_is_named_and_waited_for(place: Any) -> None:
     Signs of life outlast it, what was acknowledged before it crashed is there, and listeners hear again.
     """
     storage, other = await place.open(), await place.open()
-    heard = asyncio.Event()
-    storage.store.on_change(heard.set)
-    await heard_by(heard)
+    received = asyncio.Event()
+    storage.store.on_change(received.set)
+    await heard_by(received)
     async with living(storage.store, "worker"):
         lease = await start(storage.store, "r", worker="worker")
         await storage.store.commit(step(lease, 1, b"2"))
-        await outlast(place, storage, other, heard, lease)
+        await outlast(place, storage, other, received, lease)
 
 
-async def outlast(place: Any, storage: Storage, other: Storage, heard: asyncio.Event, lease: Lease) -> None:
+async def outlast(place: Any, storage: Storage, other: Storage, received: asyncio.Event, lease: Lease) -> None:
     """Stop the server, look at what is said, start it, and go on."""
     await asyncio.to_thread(place.server.stop, at_once=True)
     calls = (
@@ -97,17 +97,17 @@ async def outlast(place: Any, storage: Storage, other: Storage, heard: asyncio.E
             await call
         assert f"postgres://harborage@127.0.0.1:{place.server.port}/postgres" in str(caught.value)
         assert place.server.password not in str(caught.value)
-    heard.clear()
+    received.clear()
     await asyncio.to_thread(place.server.start)
     await place.connect()
 
     assert await storage.store.entries("r") == [b"started", b"2"]
     await storage.store.commit(step(lease, 2, b"3"))
-    await heard_by(heard)
-    heard.clear()
+    await heard_by(received)
+    received.clear()
     await claim(other.store, "other")
     await start(other.store, "s")
-    await heard_by(heard)
+    await heard_by(received)
 
 
 async def test_calls_that_wait_for_a_closed_storage_fail(place: Any) -> None:

@@ -257,13 +257,13 @@ async def test_other_processes_are_notified_of_news(place: Any) -> None:
     """A control that one process sends calls the listeners of the others."""
     one, two = await place.open(), await place.open()
     await start(one, "r")
-    heard = asyncio.Event()
-    two.on_change(heard.set)
+    received = asyncio.Event()
+    two.on_change(received.set)
     async with asyncio.timeout(20):
-        await heard.wait()  # once, since nobody knows what was missed before it listened
-        heard.clear()
+        await received.wait()  # once, since nobody knows what was missed before it listened
+        received.clear()
         await one.commit(Commit(sends=(SendControl(run_id="r", event_id="e", type="PAUSE", data=b""),)))
-        await heard.wait()
+        await received.wait()
 
 
 async def test_many_are_counted_up_to_a_cap(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:

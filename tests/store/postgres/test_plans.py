@@ -120,14 +120,14 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
             found.append(Plan(published["Query Text"], published["Plan"]))
 
     async def run_and_hear(self: Database, work: Work[T], **options: Any) -> T:
-        async def heard(connection: Any, is_again: bool) -> T:
+        async def received(connection: Any, is_again: bool) -> T:
             connection.add_log_listener(hear)
             try:
                 return await work(connection, is_again)
             finally:
                 connection.remove_log_listener(hear)
 
-        return await run(self, heard, **options)
+        return await run(self, received, **options)
 
     monkeypatch.setattr(Database, "run", run_and_hear)
     return found

@@ -81,14 +81,14 @@ async def test_workers_go_on_beside_a_check(kept: Path, monkeypatch: pytest.Monk
 async def test_the_progress_of_each_part_is_reported(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts are reported in their order, each up to the whole of it."""
     monkeypatch.setattr("harborage.store.sql.audit.SIZES", dict.fromkeys(Part, 2))
-    heard: list[tuple[str, float]] = []
+    received: list[tuple[str, float]] = []
     store = await SQLiteStore.open(kept)
     assert [
-        one async for one in check_everything(store, JUDGES, on_progress=lambda *published: heard.append(published))
+        one async for one in check_everything(store, JUDGES, on_progress=lambda *progress: received.append(progress))
     ] == []
     await store.aclose()
-    assert list(dict.fromkeys(part for part, _ in heard)) == list(Part)
-    of_runs = [share for part, share in heard if part is Part.RUNS]
+    assert list(dict.fromkeys(part for part, _ in received)) == list(Part)
+    of_runs = [share for part, share in received if part is Part.RUNS]
     assert of_runs == sorted(of_runs)
     assert len(of_runs) > 2
-    assert {share for part, share in heard if share == 1} == {1}
+    assert {share for part, share in received if share == 1} == {1}

@@ -248,34 +248,34 @@ async def test_a_database_that_cannot_be_opened_leaves_no_thread(tmp_path: Path)
 async def test_a_listener_is_called_after_a_notified_change(database: Database, open_database: OpenDatabase) -> None:
     """Listeners of the same process are called at once after a notified change, and those of others when they look."""
     other = await open_database()
-    heard = {"mine": 0, "theirs": 0}
+    received = {"mine": 0, "theirs": 0}
 
     def hear(who: str) -> None:
-        heard[who] += 1
+        received[who] += 1
 
     database.on_change(lambda: hear("mine"))
     unlisten = other.on_change(lambda: hear("theirs"))
     await database.write(keep(1))
     await other.look()
-    assert heard == {"mine": 0, "theirs": 0}
+    assert received == {"mine": 0, "theirs": 0}
     await database.write(lambda tx: tx.notify())
     await asyncio.sleep(0)
-    assert heard == {"mine": 1, "theirs": 0}
+    assert received == {"mine": 1, "theirs": 0}
     await other.look()
     await other.look()
     await asyncio.sleep(0)
-    assert heard == {"mine": 1, "theirs": 1}
+    assert received == {"mine": 1, "theirs": 1}
     unlisten()
     await database.write(lambda tx: tx.notify())
     await other.look()
     await asyncio.sleep(0)
-    assert heard == {"mine": 2, "theirs": 1}
+    assert received == {"mine": 2, "theirs": 1}
 
 
 async def test_a_failed_write_notifies_no_listener(database: Database) -> None:
     """Nobody is called to look for a change that was taken back."""
-    heard: list[None] = []
-    database.on_change(lambda: heard.append(None))
+    received: list[None] = []
+    database.on_change(lambda: received.append(None))
 
     def fail(transaction: Transaction) -> None:
         transaction.execute(INSERT, (1,))
@@ -285,4 +285,4 @@ async def test_a_failed_write_notifies_no_listener(database: Database) -> None:
     with pytest.raises(ValueError, match="never mind"):
         await database.write(fail)
     await asyncio.sleep(0)
-    assert heard == []
+    assert received == []

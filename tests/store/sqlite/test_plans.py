@@ -110,11 +110,11 @@ async def asked(path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
         init(self, connection)
         execute: Any = connection.execute
 
-        def heard(text: str, values: Any = ()) -> Any:
+        def received(text: str, values: Any = ()) -> Any:
             found.setdefault(text, values)
             return execute(text, values)
 
-        self.execute = heard  # type: ignore[method-assign]
+        self.execute = received  # type: ignore[method-assign]
 
     monkeypatch.setattr(Transaction, "__init__", listen)
     store = await SQLiteStore.open(path)

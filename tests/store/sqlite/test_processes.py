@@ -181,14 +181,14 @@ async def test_the_death_of_a_process_is_noticed(
     await start(store, "r")
     holder = await start_program(HOLDER, path, "victim")
     assert await say(holder) == "holds r"
-    heard = asyncio.Event()
+    received = asyncio.Event()
     async with living(store, "heir"):
         for _ in range(2):  # the notice of the start comes in the next turns of the loop
             await store.look("heir")
-        store.on_change(heard.set)
+        store.on_change(received.set)
         await kill(holder)
         async with asyncio.timeout(PATIENCE_S):
-            await heard.wait()
+            await received.wait()
         await claim(store, "heir", "r")
 
 

@@ -89,7 +89,7 @@ async def test_an_unknown_default_is_refused(coordinator: Coordinator, asking: A
 
 
 async def test_a_deadline_needs_a_time_zone(coordinator: Coordinator, asking: Asking) -> None:
-    """Nobody should guess which noon was meant."""
+    """A time without a zone is ambiguous."""
     with pytest.raises(InvalidOptionError):
         await coordinator.request(asking(deadline=datetime(2026, 1, 1)))
 
@@ -213,7 +213,7 @@ async def test_the_second_answer_learns_how_the_pause_was_resolved(
 async def test_a_pause_without_a_waiter_is_withdrawn(
     coordinator: Coordinator, asking: Asking, owner: Quadruple, recorder: EventRecorder
 ) -> None:
-    """It reads as rejected because its run ended, by nobody; what was resolved before stays as it was."""
+    """It reads as rejected because its run ended, without a user; what was resolved before stays as it was."""
     pause = await coordinator.request(asking(payload={"ask": "city?"}, trajectory=with_handle()))
     with pytest.raises(PauseScopeMismatchError):
         await coordinator.withdraw(pause.token, who=INTRUDER)
@@ -343,7 +343,7 @@ async def test_a_lost_handle_keeps_the_pause_open(asking: Asking, owner: Quadrup
 async def test_without_a_registry_every_handle_is_lost(
     coordinator: Coordinator, asking: Asking, owner: Quadruple
 ) -> None:
-    """Nobody could hand the object over."""
+    """There is no registry that could have the object."""
     pause = await coordinator.request(asking(trajectory=with_handle()))
     with pytest.raises(ToolContextLostError):
         await coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)

@@ -49,7 +49,7 @@ async def test_a_pause_past_its_deadline_takes_its_default(
 
 
 async def test_the_default_is_a_timeout(coordinator: Coordinator, asking: Asking, clock: FakeClock) -> None:
-    """Nobody decided is the plain outcome."""
+    """By default the outcome is a timeout."""
     pause = await coordinator.request(asking(deadline=clock.now()))
     assert (await coordinator.expire(pause.token)).decision is PauseDecision.TIMEOUT
 
@@ -85,7 +85,7 @@ async def test_a_lost_handle_does_not_stop_the_deadline(
 async def test_an_answer_after_the_deadline_comes_too_late(
     coordinator: Coordinator, asking: Asking, clock: FakeClock, owner: Quadruple
 ) -> None:
-    """The default stands, even when nobody had noticed the deadline before."""
+    """The default counts, even if no process noticed the deadline before."""
     pause = await coordinator.request(asking(deadline=clock.now() + IN_AN_HOUR, default=PauseDecision.REJECT))
     clock.advance(3601)
     with pytest.raises(AlreadyResumedError):

@@ -103,7 +103,7 @@ async def test_a_resolved_pause_of_no_run_is_dropped_in_the_end(
 
 
 async def test_the_end_of_a_run_cancels_what_it_asked(durable: Starting, asking: Asking, owner: Quadruple) -> None:
-    """Nobody answers in vain; whoever comes too late learns that nobody decided."""
+    """Such an answer is refused, and the caller learns that no person decided."""
     store = MemoryStore()
     coordinator = durable(store=store)
     await store.join("one")
@@ -167,7 +167,7 @@ async def test_an_edited_pause_is_refused(durable: Starting, asking: Asking, sto
 async def test_one_unreadable_pause_does_not_hide_the_others(
     durable: Starting, asking: Asking, store: Any, owner: Quadruple, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is logged and left out of every list, and named where somebody asks what cannot be read."""
+    """It is logged and left out of every list, and named by the check for unreadable rows."""
     coordinator = durable()
     broken, sound = [await coordinator.request(asking(deadline=clock.now())) for _ in range(2)]
     edit(store, broken, b"{")

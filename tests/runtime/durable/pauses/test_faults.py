@@ -56,7 +56,7 @@ async def test_a_request_that_is_cancelled_is_taken_back(durable: Starting, aski
 async def test_an_answer_that_cannot_be_kept_leaves_the_pause_open(
     durable: Starting, asking: Asking, store: Any, owner: Quadruple, recorder: EventRecorder
 ) -> None:
-    """The store refused, so nobody decided; the next answer is taken."""
+    """The store refused, so the pause stays open and takes the next answer."""
     coordinator = durable()
     pause = await coordinator.request(asking())
     store.is_refusing = True
@@ -122,7 +122,7 @@ async def test_an_answer_in_between_is_respected(
 async def test_a_pause_that_is_gone_is_not_found(
     durable: Starting, asking: Asking, store: Any, owner: Quadruple
 ) -> None:
-    """Somebody emptied the store: nobody remembers otherwise, and a run that comes back to it asks anew."""
+    """The store was emptied: no coordinator has another copy, and a resumed run asks again."""
     first = durable()
     pause = await first.request(asking(key="k"))
     store._tables.pauses.delete_of(owner.run_id)

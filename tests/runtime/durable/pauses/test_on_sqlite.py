@@ -62,7 +62,7 @@ async def test_one_key_is_one_pause(
 
 
 async def test_a_start_resolves_what_fell_due(storages: list[Storage], asking: Asking, clock: FakeClock) -> None:
-    """A week later another process takes the defaults of all that nobody answered."""
+    """A week later another process applies the default of every pause without an answer."""
     first, second = [Coordinator(store=storage.store, clock=clock) for storage in storages]
     for number in range(30):
         who = Quadruple(f"t{number % 3}", "u", f"s{number}", "r")

@@ -60,7 +60,7 @@ pauses = st.builds(
 
 
 def edited(pause: Pause, change: Callable[[dict[str, Any]], Any]) -> bytes:
-    """The bytes of a checkpoint after somebody changed its JSON."""
+    """The bytes of a checkpoint with changed JSON."""
     found = json.loads(encode_pause(pause))
     change(found)
     return json.dumps(found).encode()

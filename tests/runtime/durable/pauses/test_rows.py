@@ -104,7 +104,7 @@ async def test_identity_and_times_are_columns_alone() -> None:
 
 
 async def test_what_the_end_of_its_run_has_cancelled_reads_as_rejected() -> None:
-    """Without an answer the row says what became of the pause, and that nobody decided."""
+    """Without an answer the row still has the status, and no user."""
     store = MemoryStore()
     await store.commit(Commit(opens=(encode_open_pause(a_pause(payload={"ask": "?"})),)))
     ((row,), _) = await store.pauses(PauseQuery())
@@ -154,7 +154,7 @@ def test_a_row_that_cannot_be_read_is_corrupt() -> None:
 
 @pytest.mark.parametrize("trajectory", [b"", b"{", b'{"steps":7}'])
 def test_a_broken_history_is_corrupt(trajectory: bytes) -> None:
-    """It is found out when somebody needs it; the pause itself can be read."""
+    """It is found when a caller needs it; the pause itself can be read."""
     pause = decode_row(row_of(a_pause(trajectory=trajectory)))
     with pytest.raises(CheckpointCorruptError, match="'T'"):
         decode_trajectory(pause)

@@ -78,7 +78,7 @@ def test_a_listener_that_fails_keeps_no_waiter_asleep(caplog: pytest.LogCaptureF
 
 
 def test_only_so_many_resolved_pauses_are_remembered() -> None:
-    """Memory does not grow with every pause there ever was, and nobody who was called off is held."""
+    """Memory does not grow with every pause there ever was, and a cancelled callback is not kept."""
     waiters, seen = Waiters(), list[str]()
     for number in range(1_001):
         waiters.subscribe(f"t{number}", lambda pause: None)()

@@ -93,7 +93,7 @@ async def test_an_answer_needs_a_scope(
 
 
 async def test_the_scope_is_looked_at_before_the_token(gate: ApprovalGate) -> None:
-    """Without a scope nobody learns which tokens there are."""
+    """A caller without the scope does not learn which tokens exist."""
     with pytest.raises(ApprovalScopeRequiredError):
         await gate.resolve_approval("no-such-token", APPROVE, who=COLLEAGUE, scopes=frozenset())
     with pytest.raises(ApprovalNotFoundError):
@@ -115,7 +115,7 @@ async def test_ambient_identity_and_scopes_answer(
 async def test_an_answer_needs_an_identity(
     gate: ApprovalGate, calling: Calling, owner: Quadruple, waiting: Waiting
 ) -> None:
-    """A scope alone is nobody; the call waits on."""
+    """A scope without an identity is refused; the call keeps waiting."""
     async with waiting(gate, calling()) as (task, token):
         with pytest.raises(IdentityRequiredError):
             await gate.resolve_approval(token, APPROVE, scopes=ADMIN)
@@ -246,7 +246,7 @@ async def test_a_reason_is_redacted(
 async def test_a_pause_resolved_past_the_gate_refuses_the_call(
     gate: ApprovalGate, calling: Calling, owner: Quadruple, coordinator: Coordinator, waiting: Waiting
 ) -> None:
-    """The call is woken, but nobody who resolves the bare pause can approve it."""
+    """The call is woken, but resolving the bare pause does not approve it."""
     async with waiting(gate, calling()) as (task, token):
         await coordinator.resume(token, PauseDecision.APPROVE, who=owner)
         with pytest.raises(ToolRejectedError, match="without this gate"):

@@ -183,7 +183,7 @@ async def test_arguments_that_cannot_be_redacted_are_shown_to_no_approver(
 async def test_a_question_whose_event_is_refused_fails_the_call(
     gating: Gating, calling: Calling, coordinator: Coordinator, owner: Quadruple, refusing: Refusing
 ) -> None:
-    """Nobody waits for it; its pause stays until its deadline."""
+    """No call waits for it; its pause stays open until its deadline."""
     gate = gating(bus=refusing("tool.approval_requested"))
     with pytest.raises(RuntimeError, match="refused"):
         await gate.run_guarded(calling())
@@ -231,7 +231,7 @@ async def test_an_answer_that_is_none_fails_the_call(gating: Gating, calling: Ca
 
 
 async def test_a_policy_that_fails_fails_the_call(gating: Gating, calling: Calling, recorder: EventRecorder) -> None:
-    """Its own error is the cause; nobody is asked."""
+    """The policy's error is the cause; no person is asked."""
 
     def broken(call: ApprovalRequest) -> bool:
         raise KeyError("rules")
@@ -245,7 +245,7 @@ async def test_a_policy_that_fails_fails_the_call(gating: Gating, calling: Calli
 async def test_a_policy_that_never_answers_fails_the_call_in_time(
     gating: Gating, calling: Calling, clock: FakeClock
 ) -> None:
-    """A call does not wait for ever where nobody can see it."""
+    """A call whose request cannot be published does not wait for ever."""
 
     async def hangs(call: ApprovalRequest) -> bool:
         await asyncio.Event().wait()

@@ -152,7 +152,7 @@ def test_at_the_deadline_the_default_decides() -> None:
 
 @each_row("decision", [PauseDecision.APPROVE, PauseDecision.RESUME, PauseDecision.REJECT, None])
 def test_a_pause_resolved_past_its_gate_refuses(decision: PauseDecision | None) -> None:
-    """Nobody checked whether that caller may approve, so nothing runs."""
+    """No gate checked whether that caller may approve, so nothing runs."""
     for default in (PauseDecision.REJECT, PauseDecision.APPROVE):
         assert judge(a_pause(decision=decision, default=default), CALL) == Refused(OUTSIDE)
 

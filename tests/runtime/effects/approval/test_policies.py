@@ -56,7 +56,7 @@ def test_by_side_effect_asks_about_its_classes(effect: SideEffect) -> None:
 
 
 def test_an_unknown_side_effect_is_asked_about() -> None:
-    """Nobody knows what it does, so somebody should look."""
+    """Its effect is not known, so a person must approve it."""
     assert BySideEffect([])(a_call()) == (True, "policy: side effect unknown")
     assert BySideEffect([], "look first")(a_call()) == (True, "look first")
 

@@ -148,7 +148,7 @@ async def test_a_pause_that_was_changed_in_the_store_is_worth_nothing(
 async def test_an_answer_given_in_another_process_is_found(
     bus: MemoryEventBus, calling: Calling, clock: FakeClock, waiting: Waiting, args: bytes | None
 ) -> None:
-    """Nobody told this process, but the waiting call looks now and then; edited arguments come along."""
+    """This process gets no notice, but the waiting call polls; edited arguments come with the answer."""
     store = MemoryStore()
     gate = ApprovalGate(
         AlwaysDeny(), Coordinator(store=store, clock=clock), bus, PatternRedactor(), clock=clock, recheck_s=5.0
@@ -168,7 +168,7 @@ async def test_an_answer_given_in_another_process_is_found(
 async def test_an_answer_given_while_nothing_was_up_is_taken_when_the_call_comes_back(
     gating: Gating, calling: Calling, bus: MemoryEventBus, clock: FakeClock, waiting: Waiting, decision: Any
 ) -> None:
-    """The process that asked is gone, another one answers and goes too, a third carries on: nobody asks again."""
+    """The process that asked is gone, another one answers and goes too, a third continues: no person is asked again."""
     store, call = MemoryStore(), calling(key="r1/7")
     async with waiting(gating(coordinator=Coordinator(store=store, clock=clock)), call) as (_, token):
         pass

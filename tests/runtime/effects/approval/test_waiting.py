@@ -103,7 +103,7 @@ async def test_an_answer_in_time_calls_the_timer_off(
 async def test_an_answer_and_the_timer_in_the_same_moment_have_one_outcome(
     gating: Gating, calling: Calling, clock: FakeClock, owner: Quadruple, coordinator: Coordinator, waiting: Waiting
 ) -> None:
-    """The timer fired, but somebody else resolved the pause before the call had its turn: the call takes that."""
+    """The timer fired, but another caller resolved the pause before the call had its turn: that answer counts."""
     gate = gating(timeout=timedelta(minutes=5))
     async with waiting(gate, calling()) as (task, token):
         clock.advance(300)
@@ -159,7 +159,7 @@ async def test_a_default_that_cannot_be_kept_fails_the_call(
 async def test_a_cancelled_call_leaves_its_pause_open(
     gate: ApprovalGate, calling: Calling, coordinator: Coordinator, owner: Quadruple, waiting: Waiting
 ) -> None:
-    """The cancellation itself goes on, with the reason as its cause; an answer finds nobody."""
+    """The cancellation itself goes on, with the reason as its cause; a later answer finds no call."""
     async with waiting(gate, calling()) as (task, token):
         task.cancel()
         with pytest.raises(asyncio.CancelledError) as caught:
@@ -244,7 +244,7 @@ async def test_a_closed_gate_lets_nothing_through(
 async def test_a_gate_that_closes_while_a_call_is_on_its_way_turns_it_away(
     bus: MemoryEventBus, calling: Calling, clock: FakeClock
 ) -> None:
-    """The pause was being written down; nobody could have answered it here."""
+    """The pause was being stored, so no caller could have answered it."""
 
     class Stopping(MemoryStore):
         stop = asyncio.Event()
