@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -326,26 +325,17 @@ async def test_a_heavy_result_is_kept_whole(logger: logging.Logger) -> None:
 
 
 class Recording:
-    """A store that remembers the very bytes it was given, or fails."""
+    """A store that keeps the bytes objects that it was given, or fails."""
 
     def __init__(self, failure: Exception | None = None) -> None:
         self.given: list[bytes] = []
         self._failure = failure
 
-    async def put_bytes(
-        self,
-        scope: ArtifactScope,
-        data: bytes,
-        *,
-        mime_type: str = "",
-        filename: str = "",
-        namespace: str = "",
-        source: Mapping[str, Any] | None = None,
-    ) -> ArtifactRef:
+    async def put_bytes(self, scope: ArtifactScope, data: bytes, **options: Any) -> ArtifactRef:
         self.given.append(data)
         if self._failure is not None:
             raise self._failure
-        return await MemoryArtifactStore().put_bytes(scope, data)
+        return await MemoryArtifactStore().put_bytes(scope, data, **options)
 
 
 async def test_a_result_is_encoded_once(logger: logging.Logger) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from harborage.concurrency import together
 from harborage.planner import BackgroundMemberOutcome, BackgroundResult, FinishReason
 from harborage.planner.spawning import is_own_group
-from harborage.runtime.effects.children import find_group, group_ended, seal_own
+from harborage.runtime.effects.children import find_group, group_ended, parse_result, seal_own
 from harborage.runtime.effects.executor import CatalogToolExecutor
 from harborage.runtime.effects.heavy import Projection, heavy_answer, project
 from harborage.tasks import (
@@ -145,7 +145,7 @@ async def _inline(name: str, value: Any) -> Projection:
 async def _member(member: MemberOutcome, project: Project) -> BackgroundMemberOutcome:
     result, ref = None, ""
     if member.result:
-        parsed = _parsed(member.result)
+        parsed = parse_result(member.result)
         kept = heavy_answer(parsed)  # a heavy answer was kept as an artifact when the task ended
         projected = await project("_spawn_task", parsed if kept is None else kept)
         result = projected.llm
@@ -159,15 +159,6 @@ async def _member(member: MemberOutcome, project: Project) -> BackgroundMemberOu
         error_code="" if member.error is None else member.error.code,
         error_message="" if member.error is None else member.error.message,
     )
-
-
-def _parsed(result: bytes) -> Any:
-    import json  # only a run with background tasks needs it
-
-    try:
-        return json.loads(result)
-    except ValueError:
-        return result.decode(errors="replace")
 
 
 def _lives(task: TaskSummary) -> bool:

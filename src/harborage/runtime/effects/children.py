@@ -330,7 +330,7 @@ def _group_request(who: Quadruple, spawn: SpawnTask, group_id: TaskGroupID) -> G
 def _outcome(member: MemberOutcome) -> dict[str, Any]:
     outcome: dict[str, Any] = {"task_id": member.task_id, "status": str(member.status)}
     if member.result is not None:
-        parsed = _parsed(member.result)
+        parsed = parse_result(member.result)
         kept = heavy_answer(parsed)
         outcome["result"] = parsed if kept is None else kept
     error = member.error
@@ -339,7 +339,8 @@ def _outcome(member: MemberOutcome) -> dict[str, Any]:
     return outcome
 
 
-def _parsed(result: bytes) -> Any:
+def parse_result(result: bytes) -> Any:
+    """Return the stored result of a task: decoded JSON, or its text if it is none."""
     import json  # loaded by the first result of a task
 
     try:

@@ -10,15 +10,18 @@ import pytest
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.events import MemoryEventBus
-from harborage.identity import Quadruple
 from harborage.runtime.pauses import Coordinator, PauseReason, PauseRequest
 from harborage.state.errors import DatabaseError
 from harborage.store import Commit, Committed, Page, PauseQuery, PauseRow
 from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
-
-OWNER = Quadruple("acme", "ann", "s1", "r1")
+from tests.kit.pause_fixtures import OWNER as OWNER
+from tests.kit.pause_fixtures import bus as bus
+from tests.kit.pause_fixtures import clock as clock
+from tests.kit.pause_fixtures import coordinator as coordinator
+from tests.kit.pause_fixtures import owner as owner
+from tests.kit.pause_fixtures import recorder as recorder
 
 
 class FaultyStore(MemoryStore):
@@ -48,39 +51,9 @@ class FaultyStore(MemoryStore):
 
 
 @pytest.fixture
-def owner() -> Quadruple:
-    """Whose pauses the tests open."""
-    return OWNER
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    """A clock that moves only on request."""
-    return FakeClock()
-
-
-@pytest.fixture
-def bus() -> MemoryEventBus:
-    """A bus in memory, on real time: moving the tests' clock must not find its recorder idle."""
-    return MemoryEventBus()
-
-
-@pytest.fixture
-def recorder(bus: MemoryEventBus) -> EventRecorder:
-    """The events of the bus."""
-    return EventRecorder(bus)
-
-
-@pytest.fixture
 def store(clock: FakeClock) -> FaultyStore:
     """A store of record that outlives the coordinators of one test, and can be made to fail."""
     return FaultyStore(clock)
-
-
-@pytest.fixture
-def coordinator(bus: MemoryEventBus, recorder: EventRecorder, clock: FakeClock) -> Coordinator:
-    """A coordinator that was given no store."""
-    return Coordinator(bus=bus, clock=clock)
 
 
 @pytest.fixture

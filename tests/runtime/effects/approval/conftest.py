@@ -10,43 +10,15 @@ from typing import Any
 import pytest
 
 from harborage.events import Event, MemoryEventBus, PatternRedactor
-from harborage.identity import Quadruple
 from harborage.runtime.approval import AlwaysDeny, ApprovalGate, ApprovalRequest
 from harborage.runtime.pauses import Coordinator
 from harborage.testing.clock import FakeClock, settle
-from harborage.testing.events import EventRecorder
-
-OWNER = Quadruple("acme", "ann", "s1", "r1")
-
-
-@pytest.fixture
-def owner() -> Quadruple:
-    """Whose calls wait."""
-    return OWNER
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    """A clock that moves only on request."""
-    return FakeClock()
-
-
-@pytest.fixture
-def bus() -> MemoryEventBus:
-    """A bus in memory, on real time: moving the tests' clock must not find its recorder idle."""
-    return MemoryEventBus()
-
-
-@pytest.fixture
-def recorder(bus: MemoryEventBus) -> EventRecorder:
-    """The events of the bus."""
-    return EventRecorder(bus)
-
-
-@pytest.fixture
-def coordinator(bus: MemoryEventBus, recorder: EventRecorder, clock: FakeClock) -> Coordinator:
-    """The keeper of the gates' pauses."""
-    return Coordinator(bus=bus, clock=clock)
+from tests.kit.pause_fixtures import OWNER as OWNER
+from tests.kit.pause_fixtures import bus as bus
+from tests.kit.pause_fixtures import clock as clock
+from tests.kit.pause_fixtures import coordinator as coordinator
+from tests.kit.pause_fixtures import owner as owner
+from tests.kit.pause_fixtures import recorder as recorder
 
 
 @pytest.fixture
