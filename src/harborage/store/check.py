@@ -121,6 +121,10 @@ def _standing(row: RunRow, open_pauses: int, last_control: int, is_awaited: bool
         kept = {"an owner": row.owner, "a time": row.wake_at, "a wait": row.awaits, "a wake-up": row.is_woken}
         for what in (name for name, value in kept.items() if value):
             yield Disagreement("ended_but_waits", row.run_id, f"it is {row.status} and has {what}")
+        if last_control:
+            yield Disagreement(
+                "control_of_ended", row.run_id, f"it is {row.status}, and control {last_control} is unread"
+            )
         if open_pauses:
             yield Disagreement("pause_of_ended", row.run_id, f"it is {row.status} and has an open pause")
         return

@@ -250,7 +250,10 @@ class LeasedRecord:
             except ControlsLeftError as error:
                 for control in error.controls:
                     self._run.admit(control)
-                late = tuple(control.number for control in error.controls)  # one that cannot be read ends with its run
+                admitted = {number for number, _ in self._run.sent}
+                late += tuple(
+                    control.number for control in error.controls if control.number not in admitted
+                )  # one that cannot be read ends with its run
             except (StatusConflictError, RowNotFoundError) as error:
                 if closing is None:
                     raise RecordRefusedError(self._run.lease.run_id, error_text(error)) from error

@@ -173,9 +173,11 @@ class Conditions:
         if change.status is not None and change.status.is_final:
             _, _, _, fence, _, _, unread, _ = self.run(tx, run_id)
             assert commit.guard is not None
-            if unread > len(commit.consumed) and fence == commit.guard.lease.fence:
-                left = self._reading.controls(tx, run_id, 0, -1)
-                raise ControlsLeftError(run_id, [one for one in left if one.number not in commit.consumed])
+            if unread and fence == commit.guard.lease.fence:
+                # Not a comparison of counts: a commit may name a control twice, or one that was consumed before.
+                controls = self._reading.controls(tx, run_id, 0, -1)
+                if left := [one for one in controls if one.number not in commit.consumed]:
+                    raise ControlsLeftError(run_id, left)
         if change.awaits:
             self._check_wait(tx, run_id, change.awaits)
 

@@ -171,7 +171,12 @@ async def a_run_does_not_end_before_it_answered_its_controls(bench: StoreBench) 
     except ControlsLeftError as error:
         left = error.controls
     expect_equal([control.event_id for control in left], ["late"], "the controls that are left")
-    await store.commit(step(lease, 1, b"ended", change=end, consumed=(left[0].number,)))
+    await send(store, "r", "later")
+    twice = (left[0].number, left[0].number)
+    ending = step(lease, 1, b"ended", change=end, consumed=twice)
+    await expect_raises(ControlsLeftError, store.commit(ending), "an end that names one control twice, of two")
+    every = tuple(one.number for one in await store.controls("r", after=0, limit=10))
+    await store.commit(step(lease, 1, b"ended", change=end, consumed=every))
     found = await row(store, "r")
     expect_equal((found.status, found.owner, found.unread), (Status.COMPLETE, "", 0), "the row")
     await expect_raises(RunOverError, send(store, "r", "too late"), "a control after the end")

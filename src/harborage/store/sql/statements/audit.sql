@@ -30,7 +30,7 @@ where run.num > :after and run.num <= :until and (
     select 1 from harborage_groups as one where one.session = run.session and one.group_id = run.grp
   ) is null)
   or (run.status >= 3 and (
-    run.owner is not null or run.wake_at is not null or run.awaits is not null or run.woken
+    run.owner is not null or run.wake_at is not null or run.awaits is not null or run.woken or run.unread > 0
     or (select 1 from harborage_pauses as pause where pause.run = run.run_id and pause.status = 'open' limit 1) = 1
   ))
   or (run.status < 3 and run.owner is not null and run.fence = 0)
