@@ -337,10 +337,18 @@ class Writing:
         """Number the events of a session; the first number, and the first place."""
         if who is None or not events:
             return 0, 0
-        session = self._opened_session(tx, who, now)
-        counted: Any = tx.execute(self._sql["count_events"], (len(events), now, session)).get
-        place = counted - len(events) + 1
-        first = self._next_sequence(tx, len(events))
+        count = len(events)
+        counting = (count, now, who.tenant_id, who.user_id, who.session_id)
+        found: Any = tx.execute(self._sql["count_events"], counting).fetchone()
+        if found is None:
+            self._opened_session(tx, who, now)
+            found = tx.execute(self._sql["count_events"], counting).fetchone()
+        session, counted, kept = found
+        place = counted - count + 1
+        # The rows of this transaction wait for its end, so the database's own counter knows nothing of them yet.
+        last = tx.shared.get("sequence", kept or 0)
+        tx.shared["sequence"] = last + count * EVENT_STEP
+        first = last + EVENT_STEP
         values: list[Any] = []
         for offset, event in enumerate(events):
             sequence = first + offset * EVENT_STEP
@@ -348,17 +356,6 @@ class Writing:
             values += (sequence, session, place + offset, event.run_id, event.type, event.at or now, crc32(data), data)
         tx.add_later(self._events, values)
         return first, place
-
-    def _next_sequence(self, tx: Transaction, count: int) -> int:
-        """The first of so many numbers that no event has had.
-
-        Rows wait for the end of the transaction, so the database's own counter knows nothing of them yet.
-        """
-        last: Any = tx.shared.get("sequence")
-        if last is None:
-            last = tx.execute(self._sql["last_sequence"]).get or 0
-        tx.shared["sequence"] = last + count * EVENT_STEP
-        return int(last) + EVENT_STEP
 
     def _take(self, tx: Transaction, commit: Commit) -> tuple[Lease, ...]:
         """Claim, for the worker that `take` names, what the commit's answers and controls woke."""

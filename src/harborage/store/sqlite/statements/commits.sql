@@ -39,10 +39,11 @@ INSERT INTO harborage_sessions (tenant, user, session, opened_at, seen_at) VALUE
 RETURNING num;
 
 -- name: count_events
+-- With the last number that an event has got: a look of its own would cost as much again.
 UPDATE harborage_sessions SET
   events = events + :count, seen_at = CASE WHEN closed_at IS NULL THEN max(seen_at, :now) ELSE seen_at END
-WHERE num = :num
-RETURNING events;
+WHERE tenant = :tenant AND user = :user AND session = :session
+RETURNING num, events, (SELECT seq FROM sqlite_sequence WHERE name = 'harborage_events');
 
 -- name: see_session
 UPDATE harborage_sessions SET seen_at = :now WHERE num = :num AND closed_at IS NULL AND seen_at < :now;
@@ -71,9 +72,6 @@ RETURNING num;
 -- name: opened_session
 SELECT num FROM harborage_sessions
 WHERE tenant = :tenant AND user = :user AND session = :session AND context IS NOT NULL;
-
--- name: last_sequence
-SELECT seq FROM sqlite_sequence WHERE name = 'harborage_events';
 
 -- name: add_event
 INSERT INTO harborage_events (sequence, session, place, run, type, at, crc, data)
