@@ -19,6 +19,7 @@ from benchmarks.deltas import streamed_deltas
 from benchmarks.durable import durable_steps
 from benchmarks.fanout import event_fan_out, tool_fan_out
 from benchmarks.imports import import_time
+from benchmarks.kept import kept_runs
 from benchmarks.local import embedded_model
 from benchmarks.measure import Row
 from benchmarks.million import million_runs
@@ -39,6 +40,7 @@ BENCHMARKS: dict[str, Callable[[], Awaitable[list[Row]]]] = {
     "storage": storage_cost,
     "store": store_cost,
     "durable": durable_steps,
+    "kept": kept_runs,
     "million": million_runs,
     "local": embedded_model,
 }
