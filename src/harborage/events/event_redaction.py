@@ -55,10 +55,10 @@ def redact_event(redactor: Redactor, event: Event, publish: Callable[[Event], ob
     Raises:
         RedactionFailedError: no safe copy could be made.
     """
-    payload, extra = event.payload, event.extra
-    kind: Any = type(payload)
-    if not extra and _has_no_texts(kind):
+    kind: Any = type(event.payload)
+    if not event.extra and _has_no_texts(kind):
         return event
+    payload, extra = event.payload, event.extra
     try:
         if isinstance(payload, SafePayload):
             out: Any = _redact_struct(redactor, payload)

@@ -130,7 +130,7 @@ async def test_a_question_that_is_cut_short_in_the_asking_is_looked_for_at_the_e
     with pytest.raises(asyncio.CancelledError):
         await effects.table().find("approve.pay").run(StepCall("r", "1", "approve.pay", CallTool("pay")))
     assert live.was_cut_at_gate
-    assert live.unanswered == []
+    assert live.unanswered == ()
 
 
 async def test_a_question_about_a_call_in_doubt_that_is_cut_short_in_the_asking_is_looked_for_too() -> None:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 
 from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Clock
@@ -237,7 +238,7 @@ class Inbox:
             self._listeners = {}
         token = object()
         self._listeners[token] = listener
-        return lambda: self._unlisten(token)
+        return partial(self._unlisten, token)
 
     def retire(self) -> None:
         """End the inbox: queued controls are dropped, waiters get `InboxNotFoundError`. Called by its registry."""

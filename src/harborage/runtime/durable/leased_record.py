@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
@@ -98,14 +98,12 @@ class LeasedRecord:
         """The run's events that are not committed yet; None if its bus stores them itself."""
         return self._buffer
 
-    @contextmanager
-    def opened(self) -> Iterator[None]:
-        """Buffer the run's events from now on, and bind the run's identity in the block."""
+    def opened(self) -> AbstractContextManager[None]:
+        """Buffer the run's events from now on; the block that is entered has the run's identity bound."""
         who = self._run.request.who
         if self._bus is not None and self._bus.store is self._store:
             self._buffer = RunEventBuffer(self._bus, who, self._run.hand_out)
-        with bound(who):
-            yield
+        return bound(who)
 
     def close(self) -> None:
         """Buffer no more events. Those that were published with refused entries are dropped: they did not happen."""

@@ -250,6 +250,8 @@ class Mailbox:
 
     def find_start_blocker(self, effect: Effect, call: StepCall) -> Interrupt | None:
         """Return why a step must not begin, or None: what would interrupt it, or any cancel if it has effects."""
+        if self.reason is None and not self.was_cancelled and not effect.yields_to_pause:
+            return None  # nearly every step
         reason = self.find_interrupt(effect, call)
         if reason is None and effect.acts:
             reason = self.reason

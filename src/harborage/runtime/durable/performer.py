@@ -95,7 +95,7 @@ class LocalPerformer:
                 intent = self._note_intent(call)
                 if not outbox.flush_now():
                     await self._flush_intent(intent)
-            elif effect.waits_for is not None or (outbox.is_behind and not effect.only_thinks):
+            elif not effect.only_thinks and (effect.waits_for is not None or outbox.is_behind):
                 await outbox.flush()  # what a step does, or waits for, is about what led to it
             answer = await self._work(call, effect)
         if type(answer) is Done:

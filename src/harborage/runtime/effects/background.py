@@ -37,7 +37,7 @@ def follow(services: AgentServices, live: LiveRun, name: str) -> None:
     """Deliver the results of the group of this id or name to the run when it has ended; the watch ends with the run."""
     tasks = registry_of(services, live)
     if tasks is not None and name not in live.followed:
-        live.followed.add(name)
+        live.followed |= {name}
         live.mailbox.expect()
         live.crew.start(_deliver_result(services, tasks, live, name), f"watch {name}")
 

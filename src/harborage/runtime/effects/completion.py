@@ -6,6 +6,7 @@ that are still open when their run ends are withdrawn here, and controls that ca
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -157,7 +158,7 @@ async def _withdraw_and_reject(services: AgentServices, live: LiveRun) -> None:
         services.context_providers.drop_handles(live.base.quadruple.run_id, live.base.tool_context.handles)
 
 
-async def _unanswered(services: AgentServices, live: LiveRun) -> list[str]:
+async def _unanswered(services: AgentServices, live: LiveRun) -> Sequence[str]:
     """Return the tokens of the approvals and of the questions about interrupted calls that no call waits for."""
     if not live.was_cut_at_gate:
         return live.unanswered

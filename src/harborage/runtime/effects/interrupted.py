@@ -130,7 +130,7 @@ class InterruptedCalls:
             live.mailbox.route_queued_answers()
             return await waiting.wait()
         except asyncio.CancelledError:
-            live.unanswered.append(pause.token)
+            live.unanswered += (pause.token,)
             raise
         finally:
             del self._waiting[call.key]

@@ -150,7 +150,7 @@ class LiveRun(msgspec.Struct, kw_only=True):
     on_dispatched: Callable[[], Awaitable[None]] | None = None
     context: RunContext | None = None
     state: RunState | None = None
-    unanswered: list[str] = []
+    unanswered: tuple[str, ...] = ()
     was_cut_at_gate: bool = False
     transcript: ExchangeRecorder | None = None
     manifest: tuple[ArtifactManifestEntry, ...] = ()
@@ -159,10 +159,10 @@ class LiveRun(msgspec.Struct, kw_only=True):
     nonce: str = ""
     retained: dict[str, str] = msgspec.field(default_factory=dict)
     has_children: bool = False
-    named_groups: list[str] = []
-    followed: set[str] = set()
+    named_groups: tuple[str, ...] = ()
+    followed: frozenset[str] = frozenset()
     waiting: dict[str, Waiting] = {}
-    between_attempts: set[str] = set()
+    between_attempts: frozenset[str] = frozenset()
     request: RunRequest | None = None
     ledger: RunLedger | None = None
     shown: Budget | None = None
@@ -176,10 +176,10 @@ class LiveRun(msgspec.Struct, kw_only=True):
     @contextmanager
     def retrying(self, call: StepCall) -> Iterator[None]:
         """While a step only waits to try its tool again: what forbids waiting cuts it short, now or later."""
-        self.between_attempts.add(call.position)
+        self.between_attempts |= {call.position}
         self.mailbox.begin_wait()
         yield
-        self.between_attempts.discard(call.position)  # not when it is cut short there: that must be seen to be why
+        self.between_attempts -= {call.position}  # not when it is cut short there: that must be seen to be why
 
     @property
     def write(self) -> RunWriter | None:

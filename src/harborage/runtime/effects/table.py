@@ -313,7 +313,7 @@ class AgentEffects:
             return Approval(args=args)
         except asyncio.CancelledError as cancelled:
             if isinstance(cancelled.__cause__, ApprovalCancelledError):
-                live.unanswered.append(cancelled.__cause__.token)
+                live.unanswered += (cancelled.__cause__.token,)
             else:
                 live.was_cut_at_gate = True  # it may be asked all the same: the store was at it
             raise

@@ -91,7 +91,7 @@ class TaskEffects:
         """The run has a child, whose group it waits for, or is told the end of."""
         live.has_children = True
         if spawn.group_id and group not in live.named_groups:
-            live.named_groups.append(group)
+            live.named_groups += (group,)
         if spawn.spec.retain_turn:
             live.retained[task_id] = group
         else:
