@@ -91,7 +91,7 @@ class Delegates:
 
 
 def test_what_is_async() -> None:
-    """Whatever stands around the function: partials, decorators, methods, objects that can be called, annotations."""
+    """All forms of a callable: partials, decorators, methods, objects that can be called, annotations."""
 
     @functools.wraps(waits)
     def decorated(*args: Any) -> Any:

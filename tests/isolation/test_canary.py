@@ -220,7 +220,7 @@ def listed_tasks(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_run(patch: pytest.MonkeyPatch) -> None:
-    """A handle is given to whoever knows the run's id."""
+    """Any caller that knows the run's id gets a handle."""
 
     async def run(self: Any, run_id: str, *, who: Any) -> Any:
         status = await self._parts.engine.status(run_id)

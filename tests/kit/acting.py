@@ -33,7 +33,7 @@ def request(run_id: str, **fields: Any) -> RunRequest:
 
 
 def on(store: Store, **options: Any) -> StoredEngine:
-    """A host over the store, on a clock that stands still."""
+    """A host over the store, on a clock that the test moves."""
     clock = FakeClock()
     return StoredEngine(store, Coordinator(clock=clock), **{"clock": clock, **options})
 

@@ -1,4 +1,4 @@
-"""What the tests of the assembled runtime share: one on a clock that stands still, with everything it told."""
+"""What the tests of the assembled runtime share: a runtime on a clock that the test moves, and all its events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def own_tasks() -> list[asyncio.Task[Any]]:
 
 
 class RuntimeBench:
-    """An open runtime, the bus and the clock it stands on, and short words for what tests do all the time."""
+    """An open runtime with its bus and clock, and helpers for what tests do often."""
 
     ME = Identity("t", "u", "s")
 

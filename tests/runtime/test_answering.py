@@ -1,4 +1,4 @@
-"""Answers through the handle of a run: whoever gives one learns at once when it is for no question."""
+"""Answers through the handle of a run: a caller whose answer fits no open pause gets an error at once."""
 
 from __future__ import annotations
 

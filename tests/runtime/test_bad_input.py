@@ -185,7 +185,7 @@ CONTROLS: dict[str, tuple[dict[str, Any], type[Exception]]] = {
 
 @each_row("case", CONTROLS)
 async def test_a_control_that_makes_no_sense_does_not_reach_its_run(runtimes: Runtimes, case: str) -> None:
-    """It is refused where it is sent, and the run is told nothing; the next good one gets through."""
+    """It is refused where it is sent, and never reaches the run; the next valid one does."""
     fields, error = CONTROLS[case]
     planner = RecordingPlanner(ScriptedPlanner([ASK, GOAL]))
     bench = await runtimes(planner)

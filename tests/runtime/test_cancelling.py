@@ -135,7 +135,7 @@ async def test_a_waiting_run_receives_a_cancel_at_once(runtimes: Runtimes, shop:
 
 
 async def test_what_a_planner_decided_before_it_knew_of_the_cancel_is_not_done(runtimes: Runtimes, shop: Shop) -> None:
-    """It is answered as cancelled, and the planner is told; a finish stands, a question is not asked."""
+    """Its result is `cancelled`, and the planner gets it; a finish counts, a question is not asked."""
     decisions = {
         "a call": (CallTool("hold"), BYE, STOPPED),
         "a spawn": (SpawnTask(spec=SpawnSpec(query="x")), BYE, STOPPED),

@@ -145,7 +145,7 @@ async def processes(tmp_path: Path) -> AsyncIterator[Callable[[Run], Any]]:
 async def test_two_processes_answer_and_one_is_taken(
     tmp_path: Path, processes: Callable[[Run], Any], goal: str
 ) -> None:
-    """No worker executes the run: the answer that came first waits for whoever does, and the other one is refused."""
+    """No worker executes the run: the first answer waits for the next worker, and the other one is refused."""
     url = f"sqlite:{tmp_path / 'runs.db'}"
     async with runtime(url) as rt:
         run = await rt.start(goal, who=WHO)

@@ -175,7 +175,7 @@ async def test_a_second_run_of_the_session_spawns_its_own():
 
 
 async def test_a_watching_tree_takes_up_a_group_of_another_step():
-    """One step spawns into a group and another watches it: both are told how it ended."""
+    """One step spawns into a group and another watches it: both get its outcome."""
     late = Late()
     async with Runtime(planner=late) as rt:
 

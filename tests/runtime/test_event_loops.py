@@ -69,7 +69,7 @@ async def _read_events(run: Run) -> None:
 def test_what_only_the_first_event_loop_goes_on_with_is_refused(
     ask: Callable[[Runtime, Run], Awaitable[Any]], storage: str | None
 ) -> None:
-    """Who waits for a run, steers it or starts one on a later event loop is told to stay on one, and never hangs."""
+    """A caller on another event loop gets an error that says to stay on one, and never hangs."""
     runtime, run = opened_elsewhere("think", storage)
 
     async def later() -> None:

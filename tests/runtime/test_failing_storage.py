@@ -159,13 +159,13 @@ async def opened(place: Place) -> AsyncIterator[tuple[Database, Storage]]:
 
 
 async def pragma(database: Database, name: str, value: int | None = None) -> int:
-    """Ask the connection that writes, or tell it something."""
+    """Execute a statement on the connection that writes."""
     found = await database.write(lambda tx: tx.connection.pragma(name, value))
     return int(str(found or 0))
 
 
 async def test_a_full_disk_stops_the_run_that_does_not_fit(place: Place, opened: tuple[Database, Storage]) -> None:
-    """It stands where its record stands and is named with what to do, a smaller run ends, and with space it goes on."""
+    """It stops at its last recorded step and says what to do, a smaller run ends; with space it continues."""
     database, storage = opened
     async with place.runtime(storage) as rt:
         large, small = await rt.start("large", who=ME), await rt.start("small", who=ME)
@@ -341,7 +341,7 @@ def bodiless(place: Place, run_id: str) -> Callable[[], None]:
 async def test_a_damaged_record_blocks_its_run_alone(
     place: Place, damage: Callable[[Place, str], Callable[[], None]], words: str
 ) -> None:
-    """The run stands blocked with its id and the entry, not a row of it is touched, the other ends; mended, it ends."""
+    """The run is blocked and names the entry, no row of it changes, the other ends; once repaired, it ends."""
     victim, other = await parked(place)
     mend = damage(place, victim)
     kept = place.rows(f"SELECT * FROM harborage_journal WHERE {OF_THE_RUN}", victim)

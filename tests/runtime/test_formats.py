@@ -174,7 +174,7 @@ async def ended(engine: StoredEngine, run_id: str) -> Any:
 async def test_a_newer_format_blocks_its_run_alone_until_newer_code_is_there(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The run stands blocked and says why, unchanged, and the others go on; once the right code is there it ends."""
+    """The run is blocked with the reason, unchanged, and the others continue; with the right code it ends."""
     caplog.set_level(logging.CRITICAL)
     before = await storage.store.entries("new")
     for is_newer in (False, True):

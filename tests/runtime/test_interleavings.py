@@ -109,7 +109,7 @@ class Waiting:
             self._futures.remove(future)
 
     def let_go(self, answer: Any) -> bool:
-        """Let the first who has not been told yet go on."""
+        """Let the first task that still waits continue."""
         future = next((one for one in self._futures if not one.done()), None)
         if future is not None:
             future.set_result(answer)

@@ -248,7 +248,7 @@ async def test_a_probe_without_an_answer_leaves_the_outcome_unknown(process: Pro
     """Then the outcome is unknown, which is what the planner reads, with the reason."""
 
     async def shrug() -> Probed:
-        """Cannot tell."""
+        """Does not know the outcome."""
         return Probed()
 
     async def fall() -> Probed:
@@ -437,7 +437,7 @@ async def test_the_outcome_of_a_call_that_may_not_be_repeated_is_on_disk_before_
 
 
 async def test_a_write_is_under_way_once_it_was_asked_for_though_the_loop_is_blocked(tmp_path: Path) -> None:
-    """A write needs no further turn of the event loop: whoever blocks it does not keep a change from the disk."""
+    """A write needs no further turn of the event loop: a blocked loop does not delay the write to disk."""
     database = await Database.open(tmp_path / "a.db")
     done = threading.Event()
     writing = asyncio.ensure_future(database.write(lambda tx: done.set()))

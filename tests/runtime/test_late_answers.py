@@ -1,4 +1,4 @@
-"""A runtime under bad timing: late answers are heard, and what tools do to their own task harms no run."""
+"""A runtime under bad timing: late answers are applied, and what tools do to their own task harms no run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def pay() -> str:
 
 
 async def test_an_approval_right_behind_a_hard_cancel_is_refused() -> None:
-    """Whoever gave it learns at once; the run ends cancelled, the tool is not called, the refusal is announced."""
+    """The caller gets an error at once; the run ends cancelled, the tool is not called, the refusal is published."""
     async with Runtime(planner=ScriptedPlanner([CallTool("pay")]), tools=[pay], approvals=AlwaysDeny()) as runtime:
         run = await runtime.start("g", who=Identity("t", "u", "s"))
         await settle()

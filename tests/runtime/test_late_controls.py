@@ -54,7 +54,7 @@ class Held:
 
 
 class Around:
-    """Something that stands in the place of a store: all is the store's, but for what a subclass does itself."""
+    """A wrapper of a store; a subclass replaces single methods."""
 
     def __init__(self, store: Any) -> None:
         self.store = store
@@ -100,7 +100,7 @@ async def test_a_control_from_another_process_that_comes_too_late_is_rejected(tm
 
 @pytest.mark.parametrize("is_kept", [False, True])
 async def test_every_control_of_a_flood_has_an_outcome(is_kept: bool, tmp_path: Path) -> None:
-    """A run that ends under hundreds of accepted messages tells of each that it came too late, one refused raises."""
+    """A run that ends under hundreds of accepted messages publishes the rejection of each; a refused one raises."""
     planner = Held()
     storage = f"sqlite:{tmp_path / 'runs.db'}" if is_kept else None
     async with Runtime(planner=planner, storage=storage) as runtime, asyncio.timeout(60):

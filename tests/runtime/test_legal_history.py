@@ -323,7 +323,7 @@ class Chaos:
         self.run: Run | None = None
 
     async def interfere(self) -> None:
-        """Send a control now and then, from wherever the run stands."""
+        """Send a control now and then, at any point of the run."""
         dice, run = self.dice, self.run
         while run is not None and dice.random() < 0.2:
             ways: list[Callable[[], Any]] = [
@@ -466,6 +466,6 @@ def test_every_run_is_legal(part: int) -> None:
 
 @each_row("seed", range(3))
 def test_stories_are_repeated_exactly(seed: int) -> None:
-    """A seed is enough to tell a story again."""
+    """A seed is enough to repeat a story."""
     with quiet():
         assert asyncio.run(told_all(seed, 20)) == asyncio.run(told_all(seed, 20))

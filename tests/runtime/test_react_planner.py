@@ -148,7 +148,7 @@ async def test_a_heavy_result():
 
 
 async def test_a_sub_task():
-    """A spawned task is a run of its own on the same planner; whoever awaits it is shown its result."""
+    """A spawned task is a run of its own on the same planner; the run that awaits it gets its result."""
 
     def waits_for_the_child(request: CompleteRequest) -> CompleteResponse:
         task_id = answers(request)[-1].split('"task_id":"')[1].split('"')[0]

@@ -1,4 +1,4 @@
-"""What a model thinks may quote a secret: it is redacted before anything keeps it, whoever the planner is."""
+"""What a model thinks may quote a secret: it is redacted before it is stored, with any planner."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ WHO = Identity("t", "u", "s")
 
 
 class Stops:
-    """The store of a process that dies: from then on nothing of what it tells is written that no entry comes with."""
+    """The store of a process that dies: from then on no event without an entry is stored."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -71,7 +71,7 @@ async def storage() -> AsyncIterator[Storage]:
 
 
 async def test_a_decision_that_is_on_record_is_published(storage: Storage) -> None:
-    """Its process died before the event was written: the next one, which takes it off the record, tells it."""
+    """Its process died before the event was stored: the next one reads the step from the record, and publishes it."""
     began = asyncio.Event()
 
     @tool(side_effects=SideEffect.READ)

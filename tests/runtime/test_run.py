@@ -246,7 +246,7 @@ async def test_an_empty_goal_is_no_goal(runtimes: Runtimes) -> None:
 
 
 async def test_a_control_that_cannot_be_applied_fails_alone(runtimes: Runtimes) -> None:
-    """It is told and kept as failed; the rest of its batch and the run go on."""
+    """It is published and recorded as failed; the rest of its batch and the run continue."""
     bench, run, planner = await begun(runtimes, lambda run: CALL, GOAL)
     await run.resume()
     await run.resume()
@@ -328,7 +328,7 @@ async def test_leaving_the_stream_frees_its_place(runtimes: Runtimes) -> None:
 
 
 async def test_events_of_a_forgotten_run_come_to_an_end(runtimes: Runtimes) -> None:
-    """A reader who comes when the bus has forgotten it all is told so, and does not wait for ever."""
+    """A subscriber that comes after the bus has dropped all events gets a notice, and does not wait for ever."""
     bench = await runtimes([GOAL], bus=MemoryEventBus(config=BusConfig(replay_buffer_size=4)))
     run = await bench.start()
     await bench.end(run)

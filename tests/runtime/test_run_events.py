@@ -105,7 +105,7 @@ async def test_a_slow_reader_misses_nothing_that_the_bus_remembers(open_runtime:
 
 
 async def test_what_the_bus_has_forgotten_is_announced(open_runtime: Open) -> None:
-    """A notice stands before what is left, counts what is missing exactly, and the stream ends."""
+    """A notice with the exact number of missing events comes first, and the stream ends."""
     runtime = await open_runtime(MemoryEventBus(config=BusConfig(subscriber_buffer_size=8, replay_buffer_size=40)))
     counted = runtime.bus.subscribe(Filter(admin=True))
     run = await runtime.start(str(STEPS), who=ME)
@@ -194,7 +194,7 @@ async def test_a_reader_that_the_bus_let_go_comes_back_by_itself(open_runtime: O
 
 
 class Forgetful(MemoryEventBus):
-    """Loses the events that say how a task ended, as a process does that is killed before it tells them."""
+    """Loses the events that say how a task ended, like a process that is killed before it publishes them."""
 
     async def publish(self, event: Event) -> Event:
         return event if event.type == EventType.TASK_COMPLETED else await super().publish(event)

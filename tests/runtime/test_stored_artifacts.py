@@ -32,7 +32,7 @@ async def dig() -> str:
 
 
 def fetch(run: RunContext) -> CallTool:
-    """Ask for what stands in the place of the heavy result, by its reference."""
+    """Fetch the artifact of the heavy result by its reference."""
     return CallTool(
         "artifact_fetch", json.dumps({"ref": run.trajectory.steps[0].llm_observation["artifact_ref"]}).encode()
     )

@@ -45,7 +45,7 @@ class Circle:
 
 @pytest.mark.parametrize("is_stored", [False, True])
 async def test_a_child_cannot_await_the_parent_that_waits_for_it(storage: Storage, is_stored: bool) -> None:
-    """Its planner is told why, and both runs end."""
+    """Its planner gets the reason, and both runs end."""
     options = LEAVES_AT_ONCE if is_stored else RuntimeOptions()
     async with Runtime(planner=Circle(), storage=storage if is_stored else None, options=options) as rt:
         run = await rt.start("parent", who=ME)

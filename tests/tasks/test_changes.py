@@ -1,4 +1,4 @@
-"""A group ends in the commit that ends its last member, where events are kept with what they tell of."""
+"""A group ends in the commit that ends its last member, where events are stored with the change."""
 
 from __future__ import annotations
 

@@ -326,7 +326,7 @@ async def test_details_of_others_are_not_found() -> None:
 
 
 async def test_a_listing_without_a_bus_still_lists() -> None:
-    """Without a bus there is nobody to tell; the rows are the same."""
+    """Without a bus no event is published; the rows are the same."""
     house = await House().fill()
     page = await TaskListing(house.registry).list(ACROSS, who=ME, scopes=ADMIN)
     assert len(page.rows) == 3

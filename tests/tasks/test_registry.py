@@ -251,7 +251,7 @@ async def test_sessions_are_those_with_tasks() -> None:
 
 
 async def test_a_change_may_follow_from_what_a_waiter_does() -> None:
-    """Whoever is woken by a task's end can change the session at once."""
+    """A caller that is woken by a task's end can change the session at once."""
     registry = InProcessTaskRegistry(bus=MemoryEventBus())
     task_id = (await registry.spawn(a_request())).id
 

@@ -174,7 +174,7 @@ def test_only_a_failed_member_is_a_failure() -> None:
 
 
 def test_a_completion_says_how_members_stand() -> None:
-    """The completion has each member as it stands, in order, with the group's owner, end and reason."""
+    """The completion has each member's status, in order, with the group's owner, end and reason."""
     group = TaskGroup(id="g", session=Identity("t", "u", "s"), owner_task_id="o", created_at=AT)
     who = Quadruple("t", "u", "s")
     tasks = [

@@ -94,7 +94,7 @@ async def test_without_a_host_of_runs_it_cannot_be_cancelled() -> None:
 
 
 async def test_a_group_is_cancelled_once_the_runs_in_it_have_ended() -> None:
-    """Until then it is shown as sealed, and whoever watches it waits."""
+    """Until then it is shown as sealed, and a watching caller waits."""
     store, registry = await opened(group="g")
     watch = await registry.watch_group(SESSION, "g")
     assert await registry.cancel_group("g", "stop", who=ME) is True

@@ -211,7 +211,7 @@ async def test_asking_for_nothing_leaves_nothing(starting: Starting, store: Remo
 
 
 async def test_a_group_whose_process_died_is_ended_by_another(starting: Starting, store: RemoteStore) -> None:
-    """Its last member's end was kept, its own was not: whoever looks over the store ends it, once."""
+    """Its last member's end was stored, its own was not: the next worker ends it, once."""
     first, second = starting(), starting()
     group_id, task_id = await grown(first)
     await store.commit(Commit(moves=(Move(run_id=task_id, expected=(Status.RUNNING,), status=Status.COMPLETE),)))

@@ -104,7 +104,7 @@ async def _first(*tasks: asyncio.Task[Any]) -> None:
 
 
 async def held(io: Durable, asked: RunRequest) -> Finish:
-    """A run that waits on the pause that its goal names, and says what it heard."""
+    """A run that waits on the pause that its goal names, and returns the messages it got."""
     await io.step("look", io.run_id)
     woken: Woken = await io.wait(Hold(asked.goal))
     if woken.decision is None:

@@ -27,14 +27,14 @@ def goal(payload: Any) -> Finish:
 
 
 async def listens(io: Durable, _: RunRequest) -> Finish:
-    """A run that lingers and says what it heard meanwhile."""
+    """A run that lingers and returns the messages it got meanwhile."""
     await io.step("keyed", 1)
     await io.step("linger", None)
     return goal([(one.payload or {}).get("message", str(one.type)) for one in (await io.drain()).controls])
 
 
 async def controls_from_another_process_are_applied(bench: HostBench) -> None:
-    """Whoever has the storage may send; the run hears each once and in order, and others learn how it ended."""
+    """Any process may send; the run gets each control once and in order, and the others read how it ended."""
     await bench.start("r", listens)
     await bench.reached("r")
     other = await bench.beside()
@@ -118,7 +118,7 @@ async def messages_to_a_waiting_run_outlive_any_death(bench: HostBench) -> None:
 
 
 async def two_workers_carry_each_run_once(bench: HostBench) -> None:
-    """Whoever takes a run, it is carried by one of them, and both know how it ended."""
+    """One of the workers executes each run, and both read how it ended."""
 
     async def program(io: Durable, asked: RunRequest) -> Finish:
         return goal([await io.step("keyed", at) for at in range(3)] + [asked.goal])

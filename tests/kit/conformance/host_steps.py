@@ -91,7 +91,7 @@ def check_errand(world: World, run_id: str, said: Any, when: str) -> None:
 
 
 async def a_step_runs_once_and_is_recorded(bench: HostBench) -> None:
-    """A step's result comes back to the program and stands in the history; a resumed run does not ask again."""
+    """A step's result is returned to the program and recorded; a resumed run does not repeat the step."""
 
     async def program(io: Durable, _: RunRequest) -> Finish:
         seen = await io.step("keyed", {"at": [1, None, "ü"]})

@@ -91,7 +91,7 @@ async def a_control_counts_once(bench: HostBench) -> None:
 
 
 async def holds(io: Durable, token: str) -> list[Any]:
-    """Wait on a pause until it is resolved; why the run woke, each time, and what it heard then."""
+    """Wait on a pause until it is resolved; record why the run woke each time, and the messages it got."""
     seen: list[Any] = []
     while True:
         woken: Woken = await io.wait(Hold(token))
@@ -127,7 +127,7 @@ async def controls_wake_a_parked_run(bench: HostBench) -> None:
 
 
 def _flat(said: list[Any]) -> list[Any]:
-    """What a run heard in one list: how many at a time it woke for is the host's affair."""
+    """All messages of a run in one list; how many came at a time is up to the host."""
     return [word for one in said for word in (one if isinstance(one, list) else [one])]
 
 
@@ -169,7 +169,7 @@ async def a_cancel_ends_a_wait_behind_messages(bench: HostBench) -> None:
 
 
 async def a_pause_resolved_while_parked_wakes_the_run(bench: HostBench) -> None:
-    """Whoever resolves the pause need not know the run; it goes on with the decision and the payload."""
+    """A caller needs only the token to resolve the pause; the run continues with decision and payload."""
     for decision in (PauseDecision.APPROVE, PauseDecision.REJECT, PauseDecision.RESUME):
         pause = await bench.pause(str(decision))
         await bench.start(str(decision), waits, goal=pause.token)

@@ -137,7 +137,7 @@ async def owners_never_meet(store: StateStore) -> None:
 
 
 async def an_event_id_says_nothing_about_other_owners(store: StateStore) -> None:
-    """The same event id and slot names under another owner are a record of its own: no conflict tells they exist."""
+    """The same event id and slot names under another owner are a record of its own: no conflict reveals them."""
     record = a_record(b"mine")
     await store.save(record)
     for other in OTHERS:

@@ -207,7 +207,7 @@ class Bench:
         await self.registry.mark_failed(task_id, TaskFailure(code, message), who=ME)
 
     async def status(self, task_id: TaskID) -> TaskStatus:
-        """Where the task stands."""
+        """The task's status."""
         return (await self.registry.get(task_id, who=ME)).status
 
     async def group(self, **fields: Any) -> TaskGroup:
@@ -220,7 +220,7 @@ class Bench:
         return group, [await self.running(group_id=group.id) for _ in range(count)]
 
     async def group_status(self, group_id: str) -> str:
-        """Where the group stands."""
+        """The group's status."""
         return (await self.group(id=group_id)).status
 
     def published(self, *types: EventType) -> list[Event]:

@@ -62,7 +62,7 @@ async def a_new_group_is_open_and_published(bench: Bench) -> None:
 
 
 async def a_known_group_is_returned_as_it_is(bench: Bench) -> None:
-    """Asking for a group that exists gives it as it is, whatever else the request says, and tells nothing."""
+    """Asking for a group that exists gives it as it is, whatever else the request has, and publishes nothing."""
     first = await bench.group(id="g")
     again = await bench.group(id="g", fail_fast=True, description="other")
     expect_equal(again, first, "the group")
@@ -104,7 +104,7 @@ async def foreign_groups_are_not_found(bench: Bench) -> None:
 
 
 async def sealing_is_published_and_final(bench: Bench) -> None:
-    """Sealing tells the members and the time; a sealed group takes no more members and cannot be sealed again."""
+    """The event of sealing has the members and the time; a sealed group takes no members and cannot be sealed again."""
     group, ids = await bench.group_of(2)
     sealed = await bench.registry.seal_group(group.id, who=ME)
     expect_equal((sealed.status, sealed.sealed_at), (GroupStatus.SEALED, bench.clock.now()), "the group")
@@ -358,7 +358,7 @@ async def a_group_whose_event_is_refused_does_not_change(bench: Bench) -> None:
 
 
 async def a_groups_end_whose_event_is_refused_is_published_later(bench: Bench) -> None:
-    """The last member has ended all the same; whoever watches or settles the group next ends it, once."""
+    """The last member has ended; the next caller that watches or settles the group ends it, once."""
     for is_fail_fast in (False, True):
         bench.events.clear()
         group, (one, last) = await bench.group_of(2, fail_fast=is_fail_fast)

@@ -62,7 +62,7 @@ async def the_way_through_a_life(bench: Bench) -> None:
 
 
 async def steps_that_are_not_in_the_table_are_refused(bench: Bench) -> None:
-    """From each status exactly the steps of the state machine are possible; the others change and tell nothing."""
+    """From each status exactly the steps of the state machine are possible; the others change and publish nothing."""
     allowed = {
         "pending": {"mark_running", "cancel"},
         "running": {"mark_paused", "mark_complete", "mark_failed", "cancel"},
@@ -229,7 +229,7 @@ async def waiting_wakes_by_the_end(bench: Bench) -> None:
 
 
 async def listeners_get_every_end_once(bench: Bench) -> None:
-    """Whoever listens hears each task that ends, however it ends and whoever took it along, once, after its event.
+    """A listener gets each ended task once, after its event, however it ended.
 
     A listener that fails loses nothing for the others.
     """
@@ -268,7 +268,7 @@ async def background_tasks_are_acknowledged_once(bench: Bench) -> None:
 
 
 async def an_unpublished_acknowledgement_stands(bench: Bench) -> None:
-    """When events of an acknowledgement cannot be published the errors are joined and raised; the count stands."""
+    """When events of an acknowledgement cannot be published the errors are joined and raised; the count stays."""
     ids = [await bench.running() for _ in range(2)]
     for task_id in ids:
         await bench.complete(task_id)

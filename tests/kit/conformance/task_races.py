@@ -165,7 +165,7 @@ async def one_group_for_all_who_create_it(bench: StoredBench) -> None:
 
 
 async def a_tree_is_cancelled_once(bench: StoredBench) -> None:
-    """By whoever comes first, while its tasks move on: each is cancelled once, and none is left."""
+    """By the first caller, while its tasks continue: each is cancelled once, and none is left."""
     first, second = await bench.start(), await bench.start()
     for number in range(ROUNDS):
         root = await first.running()

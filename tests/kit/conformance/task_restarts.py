@@ -187,7 +187,7 @@ async def a_group_goes_through_processes(bench: StoredBench) -> None:
 
 
 async def a_failure_after_a_restart_ends_a_fail_fast_group(bench: StoredBench) -> None:
-    """Its living members are cancelled, whoever spawned them."""
+    """Its live members are cancelled, in all processes."""
     first = await bench.start()
     group, (bad, *rest) = await first.group_of(3, fail_fast=True)
     second = await bench.start()
@@ -253,7 +253,7 @@ async def a_waiting_caller_learns_what_another_process_ended(bench: StoredBench)
 
 
 async def of_two_ends_one_counts(bench: StoredBench) -> None:
-    """One process cancels what another completes, at the same time: one end, told once, seen by all."""
+    """One process cancels what another completes, at the same time: one end, published once, seen by all."""
     first, second = await bench.start(), await bench.start()
     for _ in range(10):
         task_id = await first.running()

@@ -132,7 +132,7 @@ async def secrets_are_compared_before_redaction(bench: Bench) -> None:
 
 
 async def keys_of_sessions_do_not_meet(bench: Bench) -> None:
-    """The same key in another tenant, user or session stands for another task, even when the session id is the same."""
+    """The same key in another tenant, user or session names another task, even when the session id is the same."""
     ids = {await bench.spawn(who.with_run(""), idempotency_key="k") for who in (SESSION, *OTHERS)}
     expect_equal(len(ids), 4, "tasks")
 
@@ -195,7 +195,7 @@ async def results_are_redacted_as_json(bench: Bench) -> None:
 
 
 async def a_tool_task_is_a_pending_foreground_task(bench: Bench) -> None:
-    """A tool task has the arguments as its query and, unless told otherwise, its name as description."""
+    """A tool task has the arguments as its query and, by default, its name as description."""
     request = SpawnToolRequest(identity=ME, tool_name="clock", args=b'{"zone":"UTC"}')
     handle = await bench.registry.spawn_tool(request)
     task = await bench.registry.get(handle.id, who=ME)

@@ -28,7 +28,7 @@ class _Finisher:
 
 
 def mark_of(number: int) -> str:
-    """What stands in every value that a principal writes."""
+    """The text in every value that a principal writes."""
     return f"canary-{number}-"
 
 

@@ -90,7 +90,7 @@ async def _kills(scene: _Scene) -> None:
 
 
 async def _freezes(scene: _Scene) -> None:
-    """One of two workers stands still for longer than its lease, and thaws."""
+    """One of two workers is frozen for longer than its lease, and then continues."""
     workers = [scene.start(), scene.start()]
     for turn in range(4):
         frozen = workers[turn % 2]

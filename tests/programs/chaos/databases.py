@@ -27,7 +27,7 @@ _LEASE_S = 60.0
 
 
 class Database(msgspec.Struct, frozen=True):
-    """One story's own database; a process that stands still for `lease_s` counts as dead there."""
+    """One story's own database; a process that is frozen for `lease_s` loses its leases there."""
 
     url: str
     lease_s: float

@@ -148,7 +148,7 @@ class _Soak:
                     self.outcome.broken += [repr(wait), *await self._last_entries(wait.id)]
 
     async def _last_entries(self, run_id: str) -> list[str]:
-        """The end of a run's record, to see where it stands."""
+        """The last entries of a run's record."""
         entries = await self._cluster.storage.store.entries(run_id)
         return [f"  {entry.decode()[:_SHOWN]}" for entry in entries[-_LAST:]]
 

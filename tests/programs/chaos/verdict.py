@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.programs.chaos.cluster import Cluster
 
 LATER: Final = MovedClock(2 * GRACE.total_seconds())
-"""A clock by which everything was made a while ago: what was only just made is left to whoever made it."""
+"""A clock that is ahead, so that no item is too new to be ended."""
 
 
 async def verdict(cluster: Cluster, *, approved: Collection[tuple[str, str]], faults: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""`python -m tests.programs.simulation`: play many stories and name those that fail, or tell one of them whole."""
+"""`python -m tests.programs.simulation`: play many stories and name those that fail, or print one of them in full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What simulated agents act on: an outside service that counts what it is told to do, tools and a mind that reach it.
+"""What simulated agents act on: an outside service that counts its calls, and the tools and planner that call it.
 
 The service outlives every process. A tool's call may be lost on the way there, or on the way back after it acted; the
 service does what comes under one key once, as services do that take keys.

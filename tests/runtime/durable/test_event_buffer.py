@@ -97,7 +97,7 @@ class Bench:
         self.outbox.note(Patched(at=AT, change=name))
 
     def seen(self) -> list[str]:
-        """The names of what the reader was told since it was last asked."""
+        """The types of the events that the subscriber got since the last call."""
         return [str(getattr(event.payload, "tool_name", event.type)) for event in self.reader.drain()]
 
 
@@ -162,7 +162,7 @@ async def test_a_long_step_keeps_no_watcher_waiting(bench: Bench) -> None:
 
 
 async def test_what_a_short_step_publishes_is_kept_with_its_outcome(bench: Bench) -> None:
-    """However long it takes after all: should it be taken again, it is told again. Cut short, it told nothing."""
+    """However long it takes: if the step is retried, it is published again. Interrupted, it has published nothing."""
     bench.is_long = False
     bench.tell("a")
     await bench.clock.run_for(1)
@@ -194,7 +194,7 @@ async def test_a_lost_lease_takes_its_events_along(bench: Bench) -> None:
 
 
 async def test_a_refused_entry_takes_its_events_along(bench: Bench) -> None:
-    """The run is given back and its step taken again, which tells it again."""
+    """The run is released and its step retried, which publishes it again."""
     bench.tell("a")
     bench.note()
     bench.store.refuses = True
@@ -312,7 +312,7 @@ async def send(bench: Bench, kind: ControlType) -> None:
 
 
 async def hand_over(bench: Bench) -> None:
-    """Send the run an answer that a call in flight waits for; it is told as applied, and no commit keeps that yet."""
+    """Send the run an answer that a call in flight waits for; it is published as applied, and no commit has it yet."""
     bench.run.inbox = InboxRegistry(clock=bench.clock).open(ME)
     mailbox = Mailbox(bench.run.inbox, Coordinator(clock=bench.clock), bench.crew, clock=bench.clock)
     mailbox.outbox = bench.outbox
@@ -336,7 +336,7 @@ async def unconsumed(store: Store) -> list[str]:
 
 
 async def test_an_answer_is_consumed_with_its_outcome_when_its_run_is_given_back(bench: Bench) -> None:
-    """A branch beside its call failed before anything was noted: the next worker does not tell of the answer again."""
+    """A branch beside its call failed before anything was recorded: the next worker publishes no second one."""
     await hand_over(bench)
     bench.is_long = False
     bench.tell("of a step that is taken again")
@@ -346,7 +346,7 @@ async def test_an_answer_is_consumed_with_its_outcome_when_its_run_is_given_back
 
 
 async def test_an_answer_stays_where_its_outcome_is_not_kept(bench: Bench) -> None:
-    """It was told within a step that has no outcome: whoever takes the step again is handed the answer, and tells."""
+    """It was published in a step without an outcome: the worker that retries the step publishes it."""
     bench.is_long = False
     await hand_over(bench)
     await bench.record.release(READY)
@@ -368,7 +368,7 @@ async def test_an_answer_stays_where_its_run_could_not_be_given_back(bench: Benc
 
 
 async def test_an_answer_is_consumed_with_its_outcome_though_a_step_goes_on(bench: Bench) -> None:
-    """What is held back for the outcome of another step does not keep the answer from the commit that tells of it."""
+    """Events that wait for another step's outcome do not keep the answer out of its commit."""
     await hand_over(bench)
     bench.is_long = False
     bench.tell("of a step that goes on")

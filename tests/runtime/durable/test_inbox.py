@@ -39,7 +39,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def control(text: str = "", run: Quadruple = RUN, **changes: Any) -> ControlEvent:
-    """A message from the run's own user, unless told otherwise."""
+    """A message from the run's own user, by default."""
     fields: dict[str, Any] = {
         "type": ControlType.USER_MESSAGE,
         "identity": run,

@@ -34,7 +34,7 @@ MESSAGE = ControlEvent(ControlType.USER_MESSAGE, ME, Scope.OWNER_USER, "t", {"me
 
 
 class Refusing(MemoryStore):
-    """A store that refuses the next commit of a worker, when told to."""
+    """A store that can refuse the next commit of a worker."""
 
     is_refusing = False
 

@@ -272,7 +272,7 @@ async def test_a_pause_that_is_resolved_while_the_store_answers_ends_the_parking
 async def test_parking_ends_at_the_deadline_of_the_pause(
     mailbox: Mailbox, pauses: Coordinator, clock: FakeClock
 ) -> None:
-    """Whoever is parked resolves it, long before it would ask again by itself."""
+    """The parked run resolves it, long before its next poll."""
     until = clock.now() + timedelta(seconds=5)
     token = await pause(pauses, deadline=until, default=PauseDecision.REJECT)
     woken = await parked(mailbox, token, clock, 5, until=until)
@@ -326,7 +326,7 @@ async def test_an_unknown_pause_is_an_error(mailbox: Mailbox) -> None:
 
 
 async def test_a_cancelled_wait_leaves_nothing_armed(mailbox: Mailbox, pauses: Coordinator, clock: FakeClock) -> None:
-    """No timer, no listener; the pause stays open for whoever comes next."""
+    """No timer and no callback is left; the pause stays open for the next worker."""
     token = await pause(pauses)
     task = asyncio.create_task(mailbox.park(Hold(token)))
     await settle()

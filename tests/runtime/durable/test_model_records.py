@@ -126,7 +126,7 @@ def test_a_run_carried_on_records_no_message_again() -> None:
 
 
 def test_a_record_that_cannot_be_read_is_not_followed() -> None:
-    """What comes after it is told whole, and can be read."""
+    """What follows is recorded in full, and can be read."""
     transcript = ExchangeRecorder()
     transcript.add_recorded(b'[{"asked":{"count":3,"follows":7}}]')
     assert prompts_of(recorded([prompt("a", "b")], transcript)) == [prompt("a", "b")]

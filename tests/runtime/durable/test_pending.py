@@ -155,7 +155,7 @@ def test_a_pause_is_an_orphan_when_nothing_comes_of_it(
 
 
 def test_a_pause_of_no_run_is_no_orphan() -> None:
-    """Whoever asked for it waits elsewhere."""
+    """The run that requested it waits elsewhere."""
     assert not pending_pause(replace(PAUSE, identity=ME.with_run(""), deadline=None), statuses={}, now=NOW).is_orphan
 
 

@@ -52,7 +52,7 @@ def n_of(n: int) -> JoinSpec:
 
 
 class Branch:
-    """A branch that a test leads step by step: it waits until it is told how to end."""
+    """A branch that a test leads step by step: it waits until the test sets its end."""
 
     def __init__(self, *, stubborn: bool = False) -> None:
         self.is_started = False
@@ -337,7 +337,7 @@ async def test_the_grace_is_shared(crew: Crew, clock: FakeClock) -> None:
 async def test_a_straggler_that_fails_is_reported_by_the_crew(
     crew: Crew, clock: FakeClock, reports: list[tuple[str, BaseException]]
 ) -> None:
-    """The late error of a straggler reaches the crew's owner; its outcome stays as it was told."""
+    """The late error of a straggler reaches the crew's owner; its outcome stays as it was reported."""
     winner, stubborn = Branch(), Branch(stubborn=True)
     racing = asyncio.create_task(race([winner, stubborn], FIRST, stragglers=crew, clock=clock))
     await settle()
@@ -672,7 +672,7 @@ def values(results: list[BranchResult]) -> list[Any]:
 
 
 async def test_three_calls_give_three_results(executor: ParallelExecutor) -> None:
-    """Each result tells which branch it belongs to."""
+    """Each result has the key of its branch."""
     results = await executor.execute(calls("a:1", "b:2", "a:3"), None, who=RUN)
     assert results == [
         BranchResult(index=0, tool="a", call_id="1", result=ToolResult("a:1")),

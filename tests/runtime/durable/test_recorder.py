@@ -46,7 +46,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class PickyRecord(ListRecord):
-    """Refuses as often as it is told to, and waits where it is told to."""
+    """Refuses a given number of commits, and can hold one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ async def test_a_recorded_answer_reaches_the_process_that_uses_it(opened: Open, 
 
 
 async def test_a_hook_that_fails_leaves_the_step_recorded(opened: Open, record: PickyRecord) -> None:
-    """Its error comes out; the outcome stands."""
+    """Its error is raised; the outcome is recorded."""
 
     async def after(call: StepCall, result: Any) -> None:
         raise ValueError("no")
@@ -267,7 +267,7 @@ async def test_what_nothing_interrupts_is_not_hit_by_what_the_step_before_asked_
 
 
 async def test_a_cancellation_of_the_run_itself_passes_through(opened: Open, record: PickyRecord) -> None:
-    """It is no failure and no cut: the record stands where it stood."""
+    """It is neither a failure nor an interruption: the record does not change."""
     io = opened({"stop": Note(run=stop, is_interruptible=True)})
     task = asyncio.create_task(io.step("stop", None))
     await settle()

@@ -14,7 +14,7 @@ async def nothing(call: StepCall) -> None:
 
 
 def test_an_exact_name_outranks_its_family() -> None:
-    """`tool.` stands for every name that begins with it, unless that name has an effect of its own."""
+    """`tool.` is the effect of every name that begins with it, unless that name has an effect of its own."""
     family, own = Note(run=nothing), Change(run=nothing)
     table = EffectTable({"tool.": family, "tool.special": own, "plan": own})
     assert table.find("tool.special") is own

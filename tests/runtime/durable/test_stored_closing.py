@@ -86,7 +86,7 @@ async def test_a_start_that_is_cut_short_leaves_no_run_without_a_worker(world: W
 
 
 async def test_closing_releases_every_waiter(engine: StoredEngine, world: World) -> None:
-    """Those who wait for a result are told, controls are refused, and nothing starts any more; twice is once."""
+    """Callers that wait get an error, controls are refused, and no run starts; closing twice does nothing."""
     async with served(engine, acts_and_waits, world):
         await engine.start("r", request("r"))
         waiting = asyncio.create_task(engine.result("r"))

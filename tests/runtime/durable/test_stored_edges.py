@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 
 class PickyStore(SlowStore):
-    """Refuses what it is told to refuse, and takes turns of the loop over everything."""
+    """Refuses the chosen operations, and yields to the event loop in all of them."""
 
     def __init__(self, *, start_turns: int = 3, claim_turns: int = 3) -> None:
         super().__init__(clock=FakeClock())

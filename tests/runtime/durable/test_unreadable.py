@@ -151,7 +151,7 @@ class Broken(MemoryStore):
 
 @pytest.mark.parametrize("is_silent", [False, True], ids=["a defect", "no sign of life"])
 async def test_an_engine_that_stopped_makes_every_call_fail(is_silent: bool) -> None:
-    """Who waits for a result, starts a run or sends to one is told that the engine has stopped, and why."""
+    """A caller that waits for a result, starts a run or sends a control gets EngineStoppedError with the reason."""
     clock = FakeClock()
     store = Broken(clock=clock)
     engine = StoredEngine(store, Coordinator(clock=clock), clock=clock)

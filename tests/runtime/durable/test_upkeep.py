@@ -1,4 +1,4 @@
-"""What an open runtime does for what waits, whoever's it is, and how several of them share one storage."""
+"""What an open runtime does for pending work of all users, and how several runtimes share one storage."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ async def test_who_watches_in_one_process_sees_what_another_does(house: House) -
     go_on = asyncio.Event()
 
     async def work() -> str:
-        """Work when told to."""
+        """Work while its event is set."""
         await go_on.wait()
         return "worked"
 

@@ -38,7 +38,7 @@ def test_the_table_and_the_list_for_configuration_are_equal() -> None:
 
 
 def test_the_planner_looks_for_the_names_that_the_tools_have() -> None:
-    """The reference planner recognises two tools by name, and tells models to fetch artifacts with a third."""
+    """The reference planner recognises two tools by name, and its prompt names a third to fetch artifacts."""
     assert built_in.TOOL_SEARCH == react.TOOL_SEARCH_TOOL_NAME
     assert built_in.DECLARATIVE_ACTION == react.DECLARATIVE_ACTION_TOOL_NAME
     from harborage.planner.react.blocks import render_fetch_call
@@ -81,7 +81,7 @@ def test_no_catalog_is_an_error(names: tuple[str, ...]) -> None:
 
 
 def test_a_taken_name_is_refused_before_anything_is_registered() -> None:
-    """Whoever has the name keeps it."""
+    """The tool that has the name keeps it."""
     catalog = ToolCatalog()
 
     @tool(name="text.echo")

@@ -112,7 +112,7 @@ async def test_a_budget_of_nothing_never_asks_the_summariser(runtimes: Runtimes)
 
 @pytest.mark.parametrize("summariser", [None, Summariser(LookupError("no model"))])
 async def test_without_anybody_who_could_summarise_it_is_folded(runtimes: Runtimes, summariser: Any) -> None:
-    """By arithmetic, which cannot fail; both are told."""
+    """By arithmetic, which cannot fail; both are published."""
     llm = ScriptedLLM([NOTE, TOO_LONG, "done"])
     bench = await runtimes(ReActPlanner(llm), tools=[note], summariser=summariser, token_budget=ROOMY)
     assert (await bench.run()).payload == "done"

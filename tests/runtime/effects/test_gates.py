@@ -296,7 +296,7 @@ async def test_a_tool_registered_while_its_run_is_under_way_is_guarded(runtimes:
 
 
 async def test_a_tool_that_is_replaced_by_one_that_needs_approval_is_not_called(runtimes: Runtimes) -> None:
-    """A run that recorded that the tool needs none does not make the call, and the planner is told why; a run that
+    """A run that recorded that the tool needs none does not make the call, and the planner gets the reason; a run that
     starts afterwards asks."""
     changed = tool(write.function, name="read", side_effects=SideEffect.WRITE)
 

@@ -140,7 +140,7 @@ async def test_a_group_that_is_cancelled_ends_with_its_last_member() -> None:
 
 
 async def test_a_run_ends_although_the_end_of_its_group_cannot_be_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The group is ended after it, by whoever looks at it next."""
+    """The group is ended after it, by the next worker that reads it."""
     async with hosting(child("waits")) as (runtime, store):
         (group,) = (await store.groups(GroupQuery())).rows
         _, (member,) = await store.group(group.group_id, who=ME)

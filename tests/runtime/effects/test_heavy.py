@@ -276,7 +276,7 @@ def endless() -> list[Any]:
 @each_row("value", [Opaque(), {"a": [Opaque()]}, float("nan"), {None: 1, "a": Opaque()}, endless()])
 @each_row("exempt", [True, False])
 def test_a_result_without_a_json_form_is_an_error_for_the_planner(value: Any, exempt: bool) -> None:
-    """The planner is told why; the raw value is kept for whoever looks at it in this process."""
+    """The planner gets the reason; the raw value stays readable in this process."""
     shown = project("t", value, exempt=exempt)
     assert shown.raw is value
     assert shown.encoded == b""

@@ -172,7 +172,7 @@ async def test_a_ledger_that_is_new_begins_with_what_the_run_has_recorded() -> N
 
 
 class Refusing(MemoryStateStore):
-    """A store that refuses to write when it is told to."""
+    """A store that refuses writes while `is_refusing` is set."""
 
     is_refusing = False
 

@@ -90,7 +90,7 @@ async def test_what_the_runtime_opened_it_closes(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_instructions_and_guidance_reach_the_prompt() -> None:
-    """What an agent is told stands in the prompt of every step, before the planner's own extra guidance."""
+    """An agent's instructions are in the prompt of every step, before the planner's extra guidance."""
     client = ScriptedLLM([says("ok")])
     config = PlannerConfig(extra_guidance="Second.")
     async with Runtime(model=client, planner=config, instructions="First.") as runtime:
@@ -223,7 +223,7 @@ async def test_a_factory_makes_a_planner_over_the_open_client() -> None:
 
 
 async def test_a_factory_keeps_the_check_for_tools() -> None:
-    """A model that takes no tools is refused at the door whoever makes the planner."""
+    """A model that takes no tools is refused at the start, for every planner."""
     profile = ModelProfile(context_window_tokens=1000, supports_tools=False)
     model = ConfigSnapshot(driver="mock", model="m", profiles={"m": profile})
     with pytest.raises(ToolsUnsupportedError):

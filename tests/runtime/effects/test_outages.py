@@ -43,7 +43,7 @@ DOWN = ProviderUnavailableError("no capacity")
 
 
 class Flaky:
-    """Fails with `error` as long as `is_down`; counts its calls and remembers what it was told."""
+    """Fails with `error` as long as `is_down`; counts its calls and keeps its requests."""
 
     def __init__(self, error: Exception = DOWN) -> None:
         self.error = error

@@ -49,7 +49,7 @@ async def test_each_decision_is_announced_once(runtimes: Runtimes) -> None:
 
 
 async def test_a_planner_that_announces_itself_is_not_repeated(runtimes: Runtimes) -> None:
-    """Its own event stands, under the run's identity."""
+    """The planner's own event is published, under the run's identity."""
 
     def announces(run: RunContext) -> Any:
         payload = DecisionPayload(identity=run.quadruple, decision_kind="CallTool", tool="mine", occurred_at=run.now())
@@ -108,7 +108,7 @@ async def test_how_long_the_planner_took_is_kept(runtimes: Runtimes) -> None:
 
 
 async def test_the_context_brings_what_the_runtime_has(runtimes: Runtimes) -> None:
-    """Tools that the run may see, artifacts, budget, clock, repair counters, and ways to tell and to stream."""
+    """Tools that the run may see, artifacts, budget, clock, repair counters, and callbacks for events and streaming."""
     planner = RecordingPlanner(ScriptedPlanner([CALL, GOAL]))
     bench = await runtimes(planner, tools=[note], token_budget=77)
     run = await bench.start()

@@ -95,7 +95,7 @@ class Stateless:
 async def test_a_call_in_flight_at_a_crash_is_repeated_or_unknown(
     runtimes: Runtimes, storages: Storages, name: str, calls: int, observed: Any
 ) -> None:
-    """A tool that only reads, or is safe under its key, is called again; another is not, and the planner is told."""
+    """A tool that only reads, or is safe under its key, is called again; of another the outcome is unknown."""
     clock, world = FakeClock(), World()
     parts = {"tools": world.tools(), "storage": await storages(clock), "clock": clock}
     planner = Stateless(call(name))

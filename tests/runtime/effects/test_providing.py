@@ -339,7 +339,7 @@ async def test_a_run_that_another_process_resumes_has_the_same_context(storage: 
 
 
 async def test_a_provider_cannot_take_the_name_of_the_memory() -> None:
-    """Their answers could not be told apart, so the runtime does not open."""
+    """Their answers could not be distinguished, so the runtime does not open."""
     source = named("memory", lambda run: None)
     with pytest.raises(ContextProviderError, match="two context providers are called 'memory'"):
         async with Runtime(planner=ScriptedPlanner([GOAL]), memory="truncation", context=[source]):

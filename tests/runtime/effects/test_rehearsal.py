@@ -45,6 +45,6 @@ def test_what_has_effects_is_withheld(side_effects: SideEffect) -> None:
 
 
 def test_other_runs_are_free() -> None:
-    """And a tool that is not there is refused by whoever looks for it."""
+    """A tool that does not exist is refused by the lookup."""
     assert withheld(live(SideEffect.WRITE, is_rehearsal=False), "act") == ""
     assert withheld(live(SideEffect.WRITE), "nope") == ""

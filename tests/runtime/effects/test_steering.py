@@ -181,7 +181,7 @@ async def test_a_second_answer_of_a_batch_comes_too_late(served: Callable[..., A
 async def test_an_answer_to_a_pause_of_an_earlier_batch_comes_too_late(
     served: Callable[..., AgentServices], is_paused: bool
 ) -> None:
-    """Where answers are bound it is told so, whether or not the run waits on another one, and that one stays open."""
+    """Where answers are bound it is refused, whether or not another pause is open, and that one stays open."""
     for late in ("RESUME", "APPROVE", "REJECT"):
         services = served(binds_answers=True)
         first = await open_pause(services, RUN, PauseReason.AWAIT_INPUT, {}, key="r/0")
@@ -196,7 +196,7 @@ async def test_an_answer_to_a_pause_of_an_earlier_batch_comes_too_late(
 async def test_an_answer_to_another_runs_resolved_pause_says_nothing_of_it(
     served: Callable[..., AgentServices],
 ) -> None:
-    """It names no pause of this run, however that one stands."""
+    """It names no pause of this run, open or resolved."""
     services = served(binds_answers=True)
     other = RUN.identity.with_run("other")
     theirs = await open_pause(services, other, PauseReason.AWAIT_INPUT, {}, key="other/0")
@@ -281,7 +281,7 @@ async def test_an_answer_handed_over_in_mid_step_is_published_like_any_other(
 
 
 async def test_an_answer_that_its_call_found_by_itself_has_not_failed(served: Callable[..., AgentServices]) -> None:
-    """It resolved the pause in a process that died, and is handed over again: told as applied; another one failed."""
+    """It resolved the pause in a process that died, and arrives again: published as applied, another one as failed."""
     store, bus = MemoryStore(), MemoryEventBus()
     recorder = EventRecorder(bus)
     gate = Gate()

@@ -1,4 +1,4 @@
-"""The table of an agent's effects: which need an intent, which can be cut short, and what stands behind them."""
+"""The table of an agent's effects: which need an intent, which can be interrupted, and what each does."""
 
 from __future__ import annotations
 

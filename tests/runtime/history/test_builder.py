@@ -124,7 +124,7 @@ def test_a_call_that_brought_nothing(writing: Any, status: OutcomeStatus) -> Non
 
 
 def test_calls_without_an_outcome(writing: Any) -> None:
-    """Begun and not heard of again, cut short, crashed."""
+    """Without an outcome, interrupted, crashed."""
     record = writing().done("2", "plan", planned(ADD)).begun("3", "tool.add", ADD)
     assert build_history(record.record).steps[0].calls[0].status is CallStatus.OPEN
     cut = build_history(writing().done("2", "plan", planned(ADD)).cut("3", "tool.add", "hard_cancel").record)

@@ -78,7 +78,7 @@ class Hands:
 
 
 class Model:
-    """Looks three times, two of them at once, writes, and answers; in a fork it goes on where it stands."""
+    """Looks three times, two of them at once, writes, and answers; in a fork it continues from the fork's step."""
 
     async def complete(self, request: CompleteRequest) -> CompleteResponse:
         made = sum(len(message.tool_calls) for message in request.messages)
@@ -152,7 +152,7 @@ async def test_a_live_fork_acts() -> None:
 
 @each_row("at", [1, 2, 3, 4])
 async def test_a_fork_may_have_another_goal(at: int) -> None:
-    """From its first own step on; whoever replays it finds the steps before as they were asked for."""
+    """From its first own step on; in its replay the earlier steps keep the goal that they had."""
     async with Runtime(model=Model(), tools=Hands().tools) as runtime:
         parent = await runtime.start("the goal", who=ME)
         await parent.result()

@@ -452,7 +452,7 @@ async def test_what_is_noted_beside_a_decision_counts() -> None:
 
 
 class Asking:
-    """A planner over a model's client that asks it as often as it is told to."""
+    """A planner that calls the model's client a given number of times."""
 
     def __init__(self, client: Any, times: int) -> None:
         self.client = client
@@ -609,7 +609,7 @@ async def test_a_record_that_is_none_is_an_error() -> None:
 
 
 async def test_a_run_that_was_carried_on_replays() -> None:
-    """Another process goes on where the record stands, and puts on it only what is new."""
+    """Another process continues at the last recorded step, and appends only new entries."""
     runs: list[Run] = []
 
     @tool(name="add", side_effects=SideEffect.READ)

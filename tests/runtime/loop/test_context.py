@@ -65,7 +65,7 @@ def test_what_is_no_provider_is_refused_where_it_is_given() -> None:
 
 
 def test_several_contexts_become_one() -> None:
-    """Tiers that two give are told apart by provider, lists are joined, limits are the strictest, values the later."""
+    """Tiers of two providers are kept apart, lists are joined, limits are the strictest, values the later."""
     first = Context(
         memory_blocks=MemoryBlocks(external="a", conversation="said"),
         skills_context=("skill 1",),

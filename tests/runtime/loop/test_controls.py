@@ -44,7 +44,7 @@ def test_scopes_are_ordered_by_power() -> None:
 
 @each_row("low, high", list(itertools.combinations(Scope, 2)))
 def test_scope_comparisons_agree(low: Scope, high: Scope) -> None:
-    """All four comparisons tell the same order."""
+    """All four comparisons give the same order."""
     assert low < high
     assert low <= high
     assert high > low

@@ -92,7 +92,7 @@ async def dispatch(decision: Any, run: RunState, io: Any) -> tuple[Any, Any]:
 
 
 async def test_the_kind_of_a_failure_is_observed() -> None:
-    """Arguments that were refused are told apart from every other failure, with or without a gate before the call."""
+    """Refused arguments have a code of their own, with or without a gate before the call."""
     refused = failed("no n", code="invalid_args")
     for run, seam in (
         (state(), Seam({"tool.a": refused})),

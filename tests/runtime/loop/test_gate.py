@@ -89,7 +89,7 @@ def test_asking_changes_nothing(case: tuple[object, ...]) -> None:
 
 
 def test_a_finish_of_the_steering_names_run_and_cause() -> None:
-    """What else belongs to it stands between them."""
+    """Its other fields do not change the order."""
     finish = steering_finish(state(), FinishReason.CONSTRAINTS_CONFLICT, "control_reject", rejected_by="steering")
     assert finish == Finish(
         FinishReason.CONSTRAINTS_CONFLICT,

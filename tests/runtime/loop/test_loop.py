@@ -49,7 +49,7 @@ def arrives(*controls: ControlEvent, **more: Any) -> Arrivals:
 
 
 class Script:
-    """Answers drains, plans and waits from lists, steers as told, and notes every question."""
+    """Answers drains, plans and waits from lists, steers by a script, and notes every call."""
 
     run_id = "r"
 
@@ -169,7 +169,7 @@ async def test_a_pause_parks_the_run_until_it_is_resolved() -> None:
 
 
 async def test_a_control_that_arrives_while_parked_is_applied_and_the_run_parks_again() -> None:
-    """It keeps what it was told until the planner may hear of it."""
+    """It keeps its inputs until the next call of the planner."""
     script = Script(
         [ASK, GOAL],
         [NOTHING, NOTHING, arrives(control("USER_MESSAGE", {"message": "a"}))],

@@ -121,7 +121,7 @@ def test_the_total_is_checked_before_the_structure() -> None:
 
 
 class Custom:
-    """Something JSON has never heard of."""
+    """A value without a JSON form."""
 
 
 class Convertible:

@@ -59,7 +59,7 @@ def caused(cause: Exception) -> Exception:
     ],
 )
 def test_an_error_has_one_reason(error: Exception, reason: str) -> None:
-    """Errors are told apart by type, or by what caused them; everything unknown counts as a bad payload."""
+    """The reason comes from an error's type, or from its cause; everything unknown counts as a bad payload."""
     assert rejection_reason(error) == reason
     assert rejection_reason(error) in RejectionReason
 

@@ -25,7 +25,7 @@ def own_tasks() -> list[asyncio.Task[Any]]:
 
 
 class LoopBench:
-    """A run loop, what it stands on, and the runs that were begun on it."""
+    """A run loop, its parts, and the runs that were started on it."""
 
     def __init__(self, **options: Any) -> None:
         self.clock = FakeClock()

@@ -269,7 +269,7 @@ async def test_a_decision_is_carried_out_by_the_runs_executor(bench: Any) -> Non
 
 
 async def test_without_an_executor_a_step_has_no_observation(bench: Any) -> None:
-    """The decision stands in the history all the same; the hook is not called."""
+    """The decision is in the history; the hook is not called."""
     history, hooked = Trajectory(), []
 
     async def hook() -> None:

@@ -326,7 +326,7 @@ async def test_a_pause_of_the_planner_carries_its_question(bench: Any) -> None:
 
 @pytest.mark.parametrize("type", ["RESUME", "APPROVE"])
 async def test_the_planner_sees_how_its_pause_was_resolved(bench: Any, type: str) -> None:
-    """In its next call, and in no later one; what the run was told meanwhile is there too, once."""
+    """In its next call, and in no later one; messages of the meantime are there too, once."""
     planner = RecordingPlanner(ScriptedPlanner([ASK, CALL, GOAL]))
     task = bench.begin(planner)
     pause = await bench.paused()
@@ -502,7 +502,7 @@ async def test_a_run_that_a_bad_control_ends_gives_up_its_pause(bench: Any) -> N
 
 @each_row("priority", [900, 900.0, 0, -1000])
 async def test_prioritize_reaches_the_task(benches: Benches, priority: float) -> None:
-    """Whole numbers, however they are written; the last of a batch stands."""
+    """Whole numbers, however they are written; the last of a batch counts."""
     bus = MemoryEventBus()
     tasks = InProcessTaskRegistry(bus=bus)
     who = Quadruple("t", "u", "s")

@@ -244,7 +244,7 @@ class Telling(Wrapping):
 
 @each_row("kind", [CatalogToolExecutor, Derived, Wrapping, Telling])
 async def test_a_gate_for_a_tool_that_is_not_there_refuses_the_run(benches: Benches, kind: Any) -> None:
-    """A misspelt name would let the real tool run unasked, also where an embedder's executor stands before it."""
+    """A misspelt name would let the real tool run unasked, also behind an embedder's executor."""
     till = Till(benches, is_own=False, gated=("pya",))
     till.executor = kind(till.executor if issubclass(kind, Wrapping) else till.catalog)
     holds = "spend, look" if kind is Telling else "look, pay"

@@ -74,7 +74,7 @@ async def limit_of(planner: BudgetPlanner, budget: Budget, executor: ToolExecuto
 
 
 async def test_tokens_count_up_to_the_cap_and_end_the_run() -> None:
-    """Of 50 tokens, 20 of them taken before, three calls of 10 are made; the planner is told what was taken."""
+    """Of 50 tokens, 20 of them taken before, three calls of 10 are made; the planner gets the amount used."""
     planner = BudgetPlanner(LOOK, count_calls(TenTokens(), DEPS))
     assert await limit_of(planner, Budget(token_cap=50, tokens_spent=20), OwnExecutor()) == "tokens"
     assert [(one.token_cap, one.tokens_spent) for one in planner.seen] == [(50, 20), (50, 30), (50, 40)]

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Curious:
-    """One planner for all runs: asks for input, acts a few times, then tells everything that it saw of its run."""
+    """One planner for all runs: asks for input, acts a few times, then returns everything that it saw of its run."""
 
     def __init__(self) -> None:
         self.asked: set[Quadruple] = set()

@@ -215,11 +215,11 @@ async def an_approval_holds_a_tool(bench: AdapterBench) -> None:
     gates: dict[str, Any] = {**adapted.approvals, "add": AlwaysDeny("look first")}
     async with Runtime(planner=adapted.planner, tools=adapted.tools, approvals=gates) as runtime:
         run = await runtime.start("add", who=ME)
-        await _settled_on_a_pause(run)
+        await _wait_until_paused(run)
         expect_equal(tools.calls, [], "calls before the approval")
         await run.approve((await run.waiting())[0].token, args={"a": 20, "b": 1})
         await _until(lambda: len(model.requests) == 2)
-        await _settled_on_a_pause(run)
+        await _wait_until_paused(run)
         await run.reject((await run.waiting())[0].token, reason="once is enough")
         expect_equal((await run.result()).payload, "done", "payload")
     first, second = texts_of(model.requests[2].messages, Role.TOOL)
@@ -235,7 +235,7 @@ async def a_pause_is_binding(bench: AdapterBench) -> None:
         await tools.is_holding.wait()
         await run.pause()
         tools.may_end.set()
-        await _settled_on_a_pause(run)
+        await _wait_until_paused(run)
         expect_equal(len(model.requests), 1, "turns before the resume")
         await run.resume({"note": "resume now"})
         expect_equal((await run.result()).payload, "done", "payload")
@@ -450,7 +450,7 @@ async def _until(holds: Callable[[], bool]) -> None:
         await settle()
 
 
-async def _settled_on_a_pause(run: Run) -> None:
+async def _wait_until_paused(run: Run) -> None:
     while not await run.waiting():
         await settle()
 

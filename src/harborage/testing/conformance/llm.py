@@ -83,7 +83,7 @@ async def check_fault(
     if retry is not None:
         expect_equal(getattr(error, "retry", Retry.NEVER), retry, "whether the call may be repeated")
     expect_equal((deltas.done, deltas.late), (1, 0) if stream else (0, 0), "calls with done, and pieces after it")
-    await bench.settled()
+    await bench.wait_until_idle()
     bench.server.script("It works.")
     expect_equal((await bench.complete(make_request(stream=stream))).content, "It works.", "the next call")
     return error, deltas
@@ -211,7 +211,7 @@ async def _timed_out(
     expect(isinstance(error, ProviderTimeoutError), f"a call that takes too long ends in {error!r}")
     expect_equal(getattr(error, "retry", None), Retry.SAFE, "whether the call may be repeated")
     expect_equal(deltas.done, 1 if stream else 0, "calls with done")
-    await bench.settled()
+    await bench.wait_until_idle()
 
 
 async def _arrived(bench: ProviderBench, number: int) -> None:
@@ -250,7 +250,7 @@ async def a_cancelled_call_hangs_up(bench: ProviderBench) -> None:
         call.cancel()
         await asyncio.wait([call])
         expect(call.cancelled(), "a cancelled call ends as cancelled")
-        await bench.settled()
+        await bench.wait_until_idle()
         expect_equal(bench.server.given_up - before, 1, "hang-ups that the server saw")
         expect_equal(deltas.done, 1, "calls with done")
 
@@ -267,7 +267,7 @@ async def one_cancelled_call_of_many(bench: ProviderBench) -> None:
     answers = await asyncio.gather(*others)
     expect_equal([answer.content for answer in answers], [TEXT] * 8, "the calls beside it")
     await asyncio.wait([doomed])
-    await bench.settled()
+    await bench.wait_until_idle()
 
 
 class _CallbackError(Exception):
@@ -293,7 +293,7 @@ async def a_callback_that_raises(bench: ProviderBench) -> None:
     else:
         raise ConformanceError("a callback's error is lost")
     expect_equal(deltas, [False, True], "the flags that the callback got")
-    await bench.settled()
+    await bench.wait_until_idle()
 
 
 FAULTS = (

@@ -282,7 +282,7 @@ class ProviderBench:
                 return
             await asyncio.wait([call], timeout=0.05)
 
-    async def settled(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Return when the server answers no call any more.
 
         Raises:

@@ -36,7 +36,7 @@ from harborage.testing.conformance.store_tasks import begin, change_group
 
 
 async def an_end_tells_how_the_group_stands(bench: StoreBench) -> None:
-    """Whoever ends a member learns what is left of its group, whether its worker ends it or others do."""
+    """The commit that ends a member returns how many members its group has left, from its worker or another caller."""
     store = bench.store
     await store.join("one")
     mine = NewGroup(group_id="g", who=ME, fails_fast=True, retains_turn=True)

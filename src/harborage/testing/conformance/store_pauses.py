@@ -25,8 +25,8 @@ from harborage.testing.conformance.checks import expect_equal, expect_raises
 from harborage.testing.conformance.store_bench import ME, OTHERS, StoreBench, claim, row, start, step
 
 
-async def a_pause_is_settled_once(bench: StoreBench) -> None:
-    """Of forty answers at the same moment one settles the pause; the others get its answer and approver."""
+async def a_pause_is_resolved_once(bench: StoreBench) -> None:
+    """Of forty concurrent answers one resolves the pause; the other callers get its answer and approver."""
     store, other = bench.store, await bench.another()
     await start(store, "r")
     await store.commit(Commit(opens=(NewPause(token="t", run_id="r", who=ME, reason="approval_required", data=b"q"),)))
@@ -40,10 +40,10 @@ async def a_pause_is_settled_once(bench: StoreBench) -> None:
             return error.row.settled_by
         return f"approver{by}"
 
-    settlers = await asyncio.gather(*(answer(by) for by in range(40)))
+    approvers = await asyncio.gather(*(answer(by) for by in range(40)))
     (pause,) = (await store.pauses(PauseQuery(run_ids=("r",)))).rows
     expect_equal((pause.status, pause.answer, pause.data), (PauseStatus.APPROVED, b"a", b"q"), "the pause")
-    expect_equal(set(settlers), {pause.settled_by}, "the approver that each caller gets")
+    expect_equal(set(approvers), {pause.settled_by}, "the approver that each caller gets")
     expect_equal(len(await store.events(EventQuery(types=("pause.resumed",)))), 1, "events of a pause that is settled")
 
 
@@ -66,7 +66,7 @@ async def a_pause_is_opened_once(bench: StoreBench) -> None:
 
 
 async def a_pause_has_one_pending_answer(bench: StoreBench) -> None:
-    """Of many sent at once one is accepted; another one only after that was dropped, and none after it settled."""
+    """Of many concurrent answers one is accepted; another one only after that was dropped, none after its effect."""
     store, other = bench.store, await bench.another()
     await start(store, "r")
     await store.commit(Commit(opens=(NewPause(token="t", run_id="r", who=ME, reason="await_input"),)))
@@ -95,9 +95,9 @@ async def a_pause_has_one_pending_answer(bench: StoreBench) -> None:
     await store.commit(Commit(sends=(replace(answer, event_id="second"),)))
     await store.commit(Commit(settles=(SettlePause(token="t", status=PauseStatus.APPROVED, by="boss"),)))
     await store.commit(Commit(drops=(DropAnswer(token="t", event_id="second"),)))
-    expect_equal(await answering(), "second", "which answer settled it")
+    expect_equal(await answering(), "second", "which answer resolved it")
     late = store.commit(Commit(sends=(replace(answer, event_id="late"),)))
-    await expect_raises(PauseSettledError, late, "an answer after it was settled")
+    await expect_raises(PauseSettledError, late, "an answer after it was resolved")
     expect_equal((await store.commit(Commit(sends=(replace(answer, event_id="second"),)))).sent, (False,), "again")
     strange = replace(answer, event_id="strange", answers="unknown")
     expect_equal((await store.commit(Commit(sends=(strange,)))).sent, (True,), "an answer to a pause that is elsewhere")
@@ -124,7 +124,7 @@ async def an_answer_can_claim_its_run(bench: StoreBench) -> None:
 
 
 async def pauses_are_listed_by_who_may_answer_them(bench: StoreBench) -> None:
-    """Pauses of a user, open ones of a tenant, of a run and by token; settled ones stay readable."""
+    """Pauses of a user, open ones of a tenant, of a run and by token; resolved ones stay readable."""
     store = bench.store
     for number, who in enumerate((ME, *OTHERS)):
         for name in ("open", "settled"):
@@ -162,7 +162,7 @@ async def pauses_are_listed_by_who_may_answer_them(bench: StoreBench) -> None:
 
 
 async def pauses_are_due_at_their_deadline(bench: StoreBench) -> None:
-    """Open ones whose deadline has come, of all or of one tenant; settled ones and those without one are never due."""
+    """Open ones whose deadline has come, of all or of one tenant; resolved ones and those without one are never due."""
     store = bench.store
     for number, (who, deadline) in enumerate([(ME, 10), (OTHERS[0], 20), (ME, 30), (ME, None), (ME, 5)]):
         pause = NewPause(token=f"t{number}", run_id="r", who=who, reason="await_input", deadline=deadline)
@@ -182,7 +182,7 @@ async def pauses_are_due_at_their_deadline(bench: StoreBench) -> None:
 
 
 async def pauses_without_a_run_are_deleted_in_the_end(bench: StoreBench) -> None:
-    """They are deleted long after they settled; open ones stay, and those of a run are deleted with it."""
+    """They are deleted long after they were resolved; open ones stay, and those of a run are deleted with it."""
     store = bench.store
     await start(store, "r")
     for token, run_id, at in (("old", "", 5), ("new", "", 6), ("open", "", 0), ("of a run", "r", 1)):
@@ -195,7 +195,7 @@ async def pauses_without_a_run_are_deleted_in_the_end(bench: StoreBench) -> None
 
 
 SCENARIOS = (
-    a_pause_is_settled_once,
+    a_pause_is_resolved_once,
     a_pause_is_opened_once,
     a_pause_has_one_pending_answer,
     an_answer_can_claim_its_run,

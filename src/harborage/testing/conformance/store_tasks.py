@@ -119,7 +119,7 @@ async def what_was_asked_and_the_outcome_are_kept(bench: StoreBench) -> None:
 
 
 async def others_note_what_a_run_waits_for(bench: StoreBench) -> None:
-    """Whoever holds the run, and only where it is expected; the next claim, and "", take the wait away."""
+    """Only the run's worker may set it, and only at the expected position; the next claim, and "", remove it."""
     store = bench.store
     await store.join("one")
     held = await start(store, "held", worker="one")
@@ -364,7 +364,7 @@ async def a_group_that_has_ended_goes_with_the_last_of_its_members(bench: StoreB
     await store.group("ended", who=OTHERS[2])
 
 
-async def what_nobody_ends_is_an_orphan(bench: StoreBench) -> None:
+async def orphaned_tasks_and_groups_are_found(bench: StoreBench) -> None:
     """A task of a parent that has ended, and a group that takes no members more and has no live one, are found."""
     store = bench.store
     await store.join("one")
@@ -415,6 +415,6 @@ SCENARIOS = (
     a_group_ends_in_steps,
     groups_are_found_by_whose_and_how_they_are,
     a_group_that_has_ended_goes_with_the_last_of_its_members,
-    what_nobody_ends_is_an_orphan,
+    orphaned_tasks_and_groups_are_found,
     tasks_and_waits_without_a_meaning_are_refused,
 )

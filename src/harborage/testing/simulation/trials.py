@@ -54,7 +54,7 @@ _LAST_NOTES: Final = 30
 class Place(Generic[W]):
     """The surroundings of an agent in one process. Give `storage` and `clock` to its `Runtime`.
 
-    `outside` is the same for all processes of a story; `name` tells them apart.
+    `outside` is the same for all processes of a story; `name` distinguishes them.
     """
 
     def __init__(self, process: Process, storage: Storage, wire: Wire, outside: W) -> None:

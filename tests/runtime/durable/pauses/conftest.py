@@ -1,4 +1,4 @@
-"""What the tests of pauses share: a clock that stands still, a bus that is listened to, a store that can fail."""
+"""What the tests of pauses share: a clock that the test moves, a recorded bus, a store that can fail."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.kit.pause_fixtures import recorder as recorder
 
 
 class FaultyStore(MemoryStore):
-    """A store that refuses what is written, or stops before it, when it is told to; it counts what it is asked."""
+    """A store whose commits can be refused or held; it counts commits and reads."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK, **options: Any) -> None:
         super().__init__(clock=clock, **options)

@@ -97,7 +97,7 @@ async def test_a_deadline_needs_a_time_zone(coordinator: Coordinator, asking: As
 async def test_a_live_object_in_the_payload_is_refused_without_a_store_too(
     coordinator: Coordinator, asking: Asking, recorder: EventRecorder, owner: Quadruple
 ) -> None:
-    """The path names it, nothing is recorded or told, and the next clean request works."""
+    """The path names it, nothing is recorded or published, and the next valid request works."""
     with pytest.raises(UnserializableError) as caught:
         await coordinator.request(asking(payload={"socket": object()}))
     assert caught.value.field == "PauseRecord.payload.socket"
@@ -234,7 +234,7 @@ async def test_a_pause_without_a_waiter_is_withdrawn(
 async def test_of_many_concurrent_resumes_exactly_one_wins(
     coordinator: Coordinator, asking: Asking, owner: Quadruple, recorder: EventRecorder
 ) -> None:
-    """Everybody else is told that it was resolved before, and one event is published."""
+    """Every other caller gets AlreadyResumedError, and one event is published."""
     pause = await coordinator.request(asking())
     tries = (coordinator.resume(pause.token, PauseDecision.RESUME, {"n": n}, who=owner) for n in range(100))
     results = await asyncio.gather(*tries, return_exceptions=True)
@@ -290,7 +290,7 @@ async def test_the_ambient_identity_resumes(coordinator: Coordinator, asking: As
 
 
 async def test_an_admin_of_the_tenant_resumes_only_by_explicit_scope(coordinator: Coordinator, asking: Asking) -> None:
-    """Scopes of the context do not count here: whoever elevates says so."""
+    """Scopes of the context do not count here: they must be passed in."""
     pause = await coordinator.request(asking())
     with bound(COLLEAGUE.identity, scopes=ADMIN), pytest.raises(PauseScopeMismatchError):
         await coordinator.resume(pause.token, PauseDecision.RESUME)

@@ -66,7 +66,7 @@ async def test_a_pause_survives_its_coordinator(durable: Starting, asking: Askin
 
 
 async def test_a_pause_goes_with_its_run(durable: Starting, asking: Asking, owner: Quadruple) -> None:
-    """As long as the run is kept its resolved pauses are, for whoever comes for an answer; then they go together."""
+    """Resolved pauses stay readable as long as their run, and are deleted with it."""
     store = MemoryStore(keep_ended=1)
     coordinator = durable(store=store)
     await store.join("one")
@@ -88,7 +88,7 @@ async def test_a_pause_goes_with_its_run(durable: Starting, asking: Asking, owne
 async def test_a_resolved_pause_of_no_run_is_dropped_in_the_end(
     durable: Starting, asking: Asking, owner: Quadruple, clock: FakeClock
 ) -> None:
-    """It stays for whoever comes for its answer, and goes long afterwards; asked again it is opened anew."""
+    """It stays readable for a long time, and is then deleted; requested again it is opened anew."""
     alone = asking(identity=owner.identity, key="k")
     pause = await durable().request(alone)
     await durable().resume(pause.token, PauseDecision.RESUME, who=owner)
@@ -183,7 +183,7 @@ async def test_one_unreadable_pause_does_not_hide_the_others(
 
 
 async def test_the_trajectory_survives(durable: Starting, asking: Asking, owner: Quadruple) -> None:
-    """Whoever resumes after a restart gets the bytes that were handed in."""
+    """A caller that resumes after a restart gets the recorded bytes."""
     trajectory = Trajectory(query="what is a harbour?")
     pause = await durable().request(asking(trajectory=trajectory))
     assert (await durable().status(pause.token)).trajectory is None

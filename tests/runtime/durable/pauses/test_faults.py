@@ -70,7 +70,7 @@ async def test_an_answer_that_cannot_be_kept_leaves_the_pause_open(
 async def test_a_pause_resolved_elsewhere_is_not_resolved_here(
     durable: Starting, asking: Asking, owner: Quadruple
 ) -> None:
-    """Whoever opened it knows no better than the store."""
+    """The coordinator that opened it keeps no copy beside the store."""
     first = durable()
     pause = await first.request(asking())
     await durable().resume(pause.token, PauseDecision.APPROVE, who=owner)

@@ -128,7 +128,7 @@ async def found(filter: PauseFilter, *pauses: Pause) -> list[str]:
 
 
 async def test_an_empty_filter_finds_every_open_pause() -> None:
-    """Whoever's it is; resolved pauses must be asked for."""
+    """Open pauses of all users by default; resolved ones only if the filter includes them."""
     bobs = a_pause(owner=Quadruple("acme", "bob", "s7"))
     assert await found(PauseFilter(), bobs) == ["T"]
     assert await found(PauseFilter(), bobs.resolve(PauseDecision.RESUME, None, NOON)) == []
@@ -190,7 +190,7 @@ async def test_a_page_past_the_end_is_empty() -> None:
 
 @given(st.integers(0, 30), st.integers(1, 7), st.randoms())
 def test_the_pages_together_are_the_whole_list(count: int, size: int, random: Any) -> None:
-    """Nothing is left out and nothing comes twice, whoever's they are and in whatever order they were opened."""
+    """No pause is left out or comes twice, for any owners and any order of opening."""
     whose = [Quadruple("acme", user, "s1") for user in ("ann", "bob")] + [Quadruple("other", "cy", "s2")]
     pauses = [a_pause(f"{n:02}", at=NOON + timedelta(seconds=n // 3), owner=whose[n % 3]) for n in range(count)]
     random.shuffle(pauses)

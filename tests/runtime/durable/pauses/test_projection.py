@@ -82,7 +82,7 @@ async def test_without_an_artifact_store_everything_is_inline() -> None:
 
 
 async def test_the_threshold_is_that_of_heavy_results() -> None:
-    """32 KiB unless told otherwise."""
+    """32 KiB by default."""
     assert HEAVY_PAYLOAD_BYTES == 32_768
     heavy = {"blob": "x" * (HEAVY_PAYLOAD_BYTES - len(b'{"blob":""}'))}
     light = {"blob": heavy["blob"][1:]}

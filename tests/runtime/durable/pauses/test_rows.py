@@ -114,7 +114,7 @@ async def test_what_the_end_of_its_run_has_cancelled_reads_as_rejected() -> None
 
 
 async def test_a_row_without_a_question_is_read() -> None:
-    """Whoever writes rows of its own need not ask or answer anything."""
+    """A row that another program wrote may lack question and answer."""
     row = PauseRow(number=1, token="T", run_id="r1", who=ANN.identity, reason="await_input", opened_at=0)
     assert decode_row(row).payload is None
     resolved = decode_row(replace(row, status=PauseStatus.APPROVED, settled_at=1))

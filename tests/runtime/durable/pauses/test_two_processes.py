@@ -60,7 +60,7 @@ class WanderingStore(MemoryStore):
 
 @seeds
 async def test_of_all_processes_one_resolves(asking: Asking, owner: Quadruple, seed: int) -> None:
-    """Answers and the deadline come in three processes at once: one decision stands, all read it, one tells of it."""
+    """Answers and the deadline come in three processes at once: one decision counts, all read it, one publishes it."""
     clock = FakeClock()
     store, bus = WanderingStore(seed, clock), MemoryEventBus()
     recorder = EventRecorder(bus)

@@ -1,4 +1,4 @@
-"""Answering a waiting call: by whom, once, with which arguments, and told to all."""
+"""Answering a waiting call: by whom, once, with which arguments, and with which events."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ async def test_a_pause_resolved_past_the_gate_refuses_the_call(
 async def test_ending_the_run_wakes_its_calls(
     gate: ApprovalGate, calling: Calling, owner: Quadruple, coordinator: Coordinator, waiting: Waiting
 ) -> None:
-    """Whoever rejects the pause on the coordinator gives the call its reason."""
+    """A rejection of the bare pause rejects the call with its reason."""
     async with waiting(gate, calling()) as (task, token):
         answer = {"rejected": True, "reason": "run ended"}
         await coordinator.resume(token, PauseDecision.REJECT, answer, who=owner)

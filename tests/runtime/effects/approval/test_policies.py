@@ -43,7 +43,7 @@ def test_tagged_asks_where_a_tag_is_shared(required: list[str], tags: list[str],
 
 
 def test_tagged_says_its_own_reason() -> None:
-    """The configured text goes to whoever decides."""
+    """The approver gets the configured text."""
     assert Tagged(["payment"], "moves money")(a_call("payment")) == (True, "moves money")
 
 
