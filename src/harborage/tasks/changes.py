@@ -10,35 +10,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+import msgspec
 from msgspec.structs import replace
 
 from harborage.errors import error_reason
-from harborage.events import RecordBus
+from harborage.events import Event, RecordBus
+from harborage.identity import Quadruple
+from harborage.store import ChangeGroup, Status
 from harborage.store.port import commit_now_of
+from harborage.tasks.model import GroupCompletion
 from harborage.tasks.rows import member_of
 
 if TYPE_CHECKING:
-    from harborage.events import Event, EventBus
+    from harborage.events import EventBus
     from harborage.events.bus import RunWriter
-    from harborage.identity import Quadruple
-    from harborage.store import (
-        Change,
-        ChangeGroup,
-        Commit,
-        Committed,
-        GroupLeft,
-        NewEvent,
-        RunRow,
-        SendControl,
-        Status,
-        Store,
-    )
-    from harborage.tasks.model import GroupCompletion, MemberOutcome, Task
+    from harborage.store import Change, Commit, Committed, GroupLeft, NewEvent, RunRow, SendControl, Store
+    from harborage.tasks.model import MemberOutcome, Task
 
 
-class EndedRun(NamedTuple):
+class EndedRun(msgspec.Struct, frozen=True):
     """A run that ends so: `parent` is the run that started it, `outcome` what its row is ended with."""
 
     who: Quadruple
@@ -59,7 +51,7 @@ class EndedRun(NamedTuple):
         return member_of(self.who.run_id, self.status, self.outcome)
 
 
-class Closing(NamedTuple):
+class Closing(msgspec.Struct, frozen=True):
     """What ends a group with its last member: the change, the event that says so, and how the group has ended then."""
 
     change: ChangeGroup

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from harborage.errors import HarborageError, error_reason
@@ -69,7 +70,7 @@ _log = logging.getLogger(__name__)
 _TAKES_PART: Final = (RowStatus.OPEN, RowStatus.SEALED)
 
 
-class _Due(NamedTuple):
+class _Due(msgspec.Struct, frozen=True):
     """How a group is to end, and from which statuses."""
 
     status: GroupStatus

@@ -11,13 +11,14 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from harborage.concurrency import Crew
 from harborage.errors import error_reason
-from harborage.events import unix_ns
+from harborage.events import Event, unix_ns
 from harborage.store import LIVE, Commit, Move, RunQuery, SendControl, Status
 from harborage.store.errors import RowNotFoundError
 from harborage.tasks import announcements
@@ -26,16 +27,16 @@ from harborage.tasks.model import Task, TaskStatus
 from harborage.tasks.rows import task_of
 
 if TYPE_CHECKING:
-    from harborage.events import Event
     from harborage.identity import Identity
     from harborage.store import RunRow, Store
     from harborage.tasks.changes import Runs
+
 
 CANCELLED: Final = "cancelled"
 """The reason in the row of a task that was cancelled."""
 
 
-class Cancellation(NamedTuple):
+class Cancellation(msgspec.Struct, frozen=True):
     """What cancels some tasks: the change, its events, and the tasks that have ended by it."""
 
     commit: Commit

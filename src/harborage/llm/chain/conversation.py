@@ -7,7 +7,7 @@ sum of the facts up to the last answer of a tool: of a conversation that has gro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -47,7 +47,7 @@ class ConversationFacts(msgspec.Struct, frozen=True):
     called: frozenset[str] = frozenset()
 
 
-class _Prefix(NamedTuple):
+class _Prefix(msgspec.Struct, frozen=True):
     """Kept beside a message: the messages before it, and the facts of these and the message itself."""
 
     before: tuple[ChatMessage, ...]
@@ -242,7 +242,7 @@ def memoize_on(item: Item, name: str, compute: Callable[[Item], Value]) -> Value
 # ── Tokens: a quarter of the bytes, for all models ──────────────────────────────────────────────────────────────────
 
 
-class EstimateWeights(NamedTuple):
+class EstimateWeights(msgspec.Struct, frozen=True):
     """What an estimate counts for each message besides its texts and calls, and for each part that is no text."""
 
     message: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -81,7 +81,7 @@ class _Answer(msgspec.Struct, frozen=True):
     repaired: RepairSignals
 
 
-class _Counted(NamedTuple):
+class _Counted(msgspec.Struct, frozen=True):
     """Which mistakes of the last step were counted: those of a declarative action, and refused arguments."""
 
     declarative: bool

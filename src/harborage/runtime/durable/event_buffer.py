@@ -9,21 +9,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import msgspec
+from msgspec.structs import replace
 
 from harborage.errors import HarborageError, error_reason
+from harborage.events import Event
 from harborage.runtime.durable.journal import Record
+from harborage.store import NewEvent
 
 if TYPE_CHECKING:
-    from harborage.events import Event, RecordBus
+    from harborage.events import RecordBus
     from harborage.identity import Quadruple
     from harborage.runtime.loop.controls import ControlEvent
-    from harborage.store import Committed, NewEvent
+    from harborage.store import Committed
+
 
 _log = logging.getLogger(__name__)
 
 
-class BufferedEvent(NamedTuple):
+class BufferedEvent(msgspec.Struct, frozen=True):
     """A published event, and the form in which it is stored; `consumes` is the number of the control whose outcome it
     is, 0 for none."""
 
@@ -66,7 +72,7 @@ class RunEventBuffer:
         If the event is dropped, the control is not consumed, and the worker that resumes the run publishes its outcome.
         """
         if self._waiting and not self._waiting[-1].consumes and (number := self._hand_out(control)):
-            self._waiting[-1] = self._waiting[-1]._replace(consumes=number)
+            self._waiting[-1] = replace(self._waiting[-1], consumes=number)
 
     def flush_soon(self) -> None:
         if self._waiting and self.on_flush_needed is not None:

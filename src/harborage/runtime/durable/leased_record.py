@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import msgspec
 from msgspec.structs import replace
 
 from harborage.errors import HarborageError, error_reason, error_text
@@ -27,14 +28,15 @@ from harborage.store.errors import (
     StatusConflictError,
 )
 from harborage.store.port import append_now_of, commit_now_of
-from harborage.tasks.changes import EndedRun
+from harborage.tasks.changes import Closing, EndedRun
 
 if TYPE_CHECKING:
     from harborage.concurrency import Crew
     from harborage.events import Event, RecordBus
     from harborage.runtime.durable.leased_run import LeasedRun
     from harborage.store import NewEvent, Store
-    from harborage.tasks.changes import Closing, RunEnds
+    from harborage.tasks.changes import RunEnds
+
 
 Refuse: TypeAlias = Callable[[ControlEvent], None]
 """Rejects a control that arrived after its run had ended."""
@@ -45,7 +47,7 @@ _PROGRESS = Change(progress=True)
 _NO_BODIES: Mapping[str, bytes] = {}
 
 
-class _Closing(NamedTuple):
+class _Closing(msgspec.Struct, frozen=True):
     """The change that ends a group with its last member, and its event as it is stored."""
 
     what: Closing

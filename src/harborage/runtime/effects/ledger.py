@@ -25,7 +25,6 @@ from harborage.llm import CallEstimate, LimitReachedError, PriceUnknownError, ac
 from harborage.planner import CallParallel, CallTool
 from harborage.runtime.loop.limits import NOTHING_SPENT, Caps, LimitName, Reached, Spent, Verdict, judge, micro_dollars
 from harborage.state import RecordNotFoundError, StateRecord, StateStore
-from harborage.state.directory import Directory
 from harborage.state.errors import StateError
 
 if TYPE_CHECKING:
@@ -64,6 +63,8 @@ class RunLedger:
         spent: Spent = Spent(),  # noqa: B008 - a frozen value
         logger: logging.Logger,
     ) -> None:
+        from harborage.state.directory import Directory  # loaded where a run has limits
+
         self._who = who
         self._caps = caps
         self._store = store

@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.identity import Identity
 from harborage.state.errors import StoreClosedError
-from harborage.store.check import disagreements
 from harborage.store.commit import Commit, Committed, check_commit, is_news
 from harborage.store.errors import EntryDamagedError, RowNotFoundError, WorkerKnownError
-from harborage.store.examining import Examined, Judges, Part, Place
 from harborage.store.memory.conditions import check
 from harborage.store.memory.tables import HeldRun, Tables
 from harborage.store.memory.views import (
@@ -42,6 +40,9 @@ from harborage.store.rows import (
     Status,
 )
 from harborage.store.times import micros
+
+if TYPE_CHECKING:
+    from harborage.store.examining import Examined, Judges, Part, Place
 
 _KEEP_ENDED: Final = 10_000
 _KEEP_STRAYS: Final = 1_000
@@ -272,6 +273,9 @@ class MemoryStore:
         return found[:limit]
 
     async def examine(self, part: Part, judges: Judges, after: Place) -> Examined:
+        from harborage.store.check import disagreements  # loaded where a store is examined
+        from harborage.store.examining import Examined, Part
+
         self._check_open()
         # Nothing in memory is damaged, so there are no slices: what does not agree is found in one look.
         return Examined(found=await disagreements(self)) if part is Part.RUNS else Examined()
