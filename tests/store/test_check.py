@@ -131,6 +131,7 @@ def session(**changed: object) -> Break:
         (run("ended", awaits="parent"), "ended_but_waits"),
         (run("ended", is_woken=True), "ended_but_waits"),
         (run("asks", status=Status.FAILED), "pause_of_ended"),
+        (run("parent", status=Status.COMPLETE), "control_of_ended"),
         (run("parent", fence=0), "owner_without_fence"),
         (run("parent", owner="", is_woken=False), "sleeps_with_mail"),
         (run("reads later", seen_control=0), "sleeps_with_mail"),
