@@ -36,6 +36,10 @@ CANCELLED: Final = "cancelled"
 """The reason in the row of a task that was cancelled."""
 
 
+_LEVEL_PAGE: Final = 1_000
+"""How many tasks of one level of a tree are read at a time."""
+
+
 class Cancellation(msgspec.Struct, frozen=True):
     """What cancels some tasks: the change, its events, and the tasks that have ended by it."""
 
@@ -56,27 +60,24 @@ async def rows_of(store: Store, query: RunQuery) -> list[RunRow]:
 
 
 async def below(store: Store, roots: Sequence[RunRow]) -> list[RunRow]:
-    """The living tasks below those given, level by level. The walk does not go below a task that has ended."""
+    """The living tasks below those given, of one session, level by level. The walk does not go below a task that has
+    ended."""
     found: list[RunRow] = []
-    level = [row.run_id for row in roots]
-    trees = {(row.who, row.root or row.run_id) for row in roots}
-    children: defaultdict[str, list[RunRow]] = defaultdict(list)
-    for who, root in trees:
-        tree = RunQuery(
+    level = list(roots)
+    while level:
+        who = level[0].who
+        children = RunQuery(
             tenant=who.tenant_id,
             user=who.user_id,
             session=who.session_id,
-            root=root,
+            parents=tuple(row.run_id for row in level),
             statuses=LIVE,
             oldest_first=True,
             is_whole=True,
+            limit=_LEVEL_PAGE,
         )
-        for row in await rows_of(store, tree):
-            children[row.parent].append(row)
-    while level:
-        rows = [row for parent in level for row in children.get(parent, ())]
-        found += rows
-        level = [row.run_id for row in rows]
+        level = await rows_of(store, children)
+        found += level
     return found
 
 
