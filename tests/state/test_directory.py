@@ -10,7 +10,7 @@ import pytest
 from harborage.identity import Quadruple
 from harborage.ids import new_id
 from harborage.state import MemoryStateStore, RecordNotFoundError, StateRecord, StoreClosedError
-from harborage.state.directory import CHUNK, Directory, DirectoryCorruptError, batched
+from harborage.state.directory import CHUNK, Directory, DirectoryCorruptError
 
 PLACE = Quadruple("t", "u", "s", "r")
 
@@ -128,12 +128,6 @@ async def test_a_broken_chunk_is_named(store: CountingStore) -> None:
     await store.save(StateRecord("other", PLACE, "list/0+", b"{"))
     with pytest.raises(DirectoryCorruptError, match="'list/0\\+'"):
         await Directory(store, PLACE, "list").entries()
-
-
-def test_names_in_pieces() -> None:
-    """Each at most as long as asked for, none empty."""
-    assert batched(list("abcde"), 2) == [["a", "b"], ["c", "d"], ["e"]]
-    assert batched([]) == []
 
 
 async def test_the_oldest_entries_can_be_dropped(store: CountingStore) -> None:

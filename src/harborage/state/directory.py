@@ -8,8 +8,7 @@ finding things: one that leads nowhere does no harm, so write it before, or toge
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import msgspec
 
@@ -29,7 +28,6 @@ AT_ONCE: Final = 32
 """How many records are read at once."""
 
 Entry: TypeAlias = tuple[str, ...]
-T = TypeVar("T")
 
 
 class DirectoryCorruptError(StateError):
@@ -82,12 +80,6 @@ class Directory:
             DirectoryCorruptError: a chunk cannot be read.
         """
         return [entry for chunk in await self.chunks() for entry in chunk]
-
-    async def has_fewer_than(self, most: int) -> bool:
-        """Whether fewer than `most` entries were kept; entries are only counted when that is not sure without it."""
-        if (await self._find_end()) * CHUNK < most:
-            return True
-        return len(await self.entries()) < most
 
     async def chunks(self) -> list[list[Entry]]:
         """The same, chunk by chunk."""
@@ -200,8 +192,3 @@ class Directory:
         except msgspec.DecodeError as error:
             raise DirectoryCorruptError(f"record {kind!r} of a directory cannot be read: {error}") from error
         return found
-
-
-def batched(items: Sequence[T], size: int = AT_ONCE) -> list[Sequence[T]]:
-    """`items` in pieces of at most `size`, for reading that many at once."""
-    return [items[first : first + size] for first in range(0, len(items), size)]

@@ -57,11 +57,6 @@ MOVES: Final[Mapping[Move, tuple[frozenset[TaskStatus], TaskStatus]]] = MappingP
 """From where each move is possible, and where it leads."""
 
 
-def can_go(prior: TaskStatus, target: TaskStatus) -> bool:
-    """Whether the table allows this step."""
-    return target in ALLOWED[prior]
-
-
 def target_of(move: Move, prior: TaskStatus, task_id: str = "") -> TaskStatus:
     """The status that `move` leads to from `prior`.
 
