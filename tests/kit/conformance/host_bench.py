@@ -17,7 +17,7 @@ from harborage.identity import Identity
 from harborage.planner import Finish, PauseReason
 from harborage.runtime.durable import steps
 from harborage.runtime.durable.journal import Arrived, Entry, decode_entry
-from harborage.runtime.durable.steps import Change, Doubt, EffectTable, Note, StepCall, Wait, Waiting
+from harborage.runtime.durable.steps import Change, EffectTable, Note, Recovery, StepCall, Wait, Waiting
 from harborage.runtime.loop.arrivals import Arrivals
 from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.loop.seam import Program, RunRequest
@@ -82,9 +82,9 @@ class Act(NamedTuple):
 class World:
     """What effects act on. It lives as long as the scenario, whichever engine acts.
 
-    `look` may be done again at any time, `keyed` while it has no outcome, under the same key. `pay` must not: in doubt
-    it answers `UNKNOWN`. `linger` waits until `open_gate` and can be cut short; `rest` waits too, and a soft cancel is
-    enough for it. `join` waits for the end of a child, and its run may leave memory meanwhile. `fail` raises.
+    `look` may be repeated at any time, `keyed` while it has no outcome, under the same key. `pay` must not: interrupted
+    it returns `UNKNOWN`. `linger` waits until `open_gate` and can be interrupted; `rest` waits too, and a soft cancel
+    ends it, too. `join` waits for the end of a child, and its run may leave memory meanwhile. `fail` raises.
     Every effect can be made to die before or after it acts.
     """
 
@@ -141,7 +141,7 @@ class World:
                 "keyed": Change(run=self._act),
                 "pay": steps.Act(
                     run=self._act,
-                    in_doubt=lambda _: Doubt.ASK,
+                    recover=lambda _: Recovery.UNKNOWN,
                     unknown=lambda _: UNKNOWN,
                     may_repeat=lambda _: False,
                 ),

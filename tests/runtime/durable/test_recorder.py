@@ -23,7 +23,7 @@ from harborage.runtime.durable.engine import (
 from harborage.runtime.durable.journal import Begun, Cut, Done, Entry, Failed, Joined
 from harborage.runtime.durable.mailbox import Mailbox
 from harborage.runtime.durable.recorder import Recorder
-from harborage.runtime.durable.steps import Act, Change, Doubt, Effect, EffectTable, Note, StepCall
+from harborage.runtime.durable.steps import Act, Change, Effect, EffectTable, Note, Recovery, StepCall
 from harborage.runtime.loop.arrivals import Interrupt, StepInterruptedError
 from harborage.runtime.loop.joins import Cancelled
 from harborage.runtime.loop.joins import Done as BranchDone
@@ -211,14 +211,14 @@ async def test_an_unknown_effect_is_named(opened: Open, record: PickyRecord) -> 
     assert record.entries() == []
 
 
-async def test_doubt_without_an_answer_of_its_own_is_a_repeat(opened: Open, record: PickyRecord) -> None:
+async def test_an_interrupted_step_without_a_recovery_is_retried(opened: Open, record: PickyRecord) -> None:
     """A step that asks, but has nothing to say for `unknown`, is run again."""
     io = opened({"one": Act(run=stop)})
     cut = asyncio.create_task(io.step("one", 1))
     await settle()
     cut.cancel()
     await asyncio.wait({cut})
-    again = Act(run=echo, in_doubt=lambda _: Doubt.ASK)
+    again = Act(run=echo, recover=lambda _: Recovery.UNKNOWN)
     assert await opened({"one": again}, record.entries()).step("one", 1) == 1
 
 
@@ -417,7 +417,7 @@ async def test_positions_of_another_history_do_not_count(opened: Open, record: P
 
 
 async def test_an_intent_that_was_refused_is_not_kept_later(opened: Open, record: PickyRecord) -> None:
-    """Its step never began: on record it would leave a doubt where there is none."""
+    """Its step never began: on record it would leave a recovery where there is none."""
     io = opened({"act": Change(run=echo), "look": Note(run=echo)})
     await io.step("look", 1)
     record.refusals = 1

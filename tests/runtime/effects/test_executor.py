@@ -31,7 +31,7 @@ from harborage.runtime.dispatch import (
     SpawnDepthExceededError,
     ToolInvokeError,
 )
-from harborage.runtime.durable.steps import Doubt
+from harborage.runtime.durable.steps import Recovery
 from harborage.runtime.loop.outcome import OutcomeStatus
 from harborage.runtime.steering import DecisionShapeUnsupportedError, ToolExecutor
 from harborage.tasks import (
@@ -240,11 +240,11 @@ async def test_a_call_carries_its_key(executor: CatalogToolExecutor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "doubt"), [("read", "repeat"), ("keyed", "repeat"), ("write", "ask"), ("nope", "ask")]
+    ("name", "recovery"), [("read", "retry"), ("keyed", "retry"), ("write", "unknown"), ("nope", "unknown")]
 )
-async def test_what_may_be_repeated_after_a_crash(executor: CatalogToolExecutor, name: str, doubt: str) -> None:
+async def test_what_may_be_repeated_after_a_crash(executor: CatalogToolExecutor, name: str, recovery: str) -> None:
     """What only reads and what has a key; what is gone may have acted while it was there."""
-    assert executor.in_doubt(CallTool(name)) is Doubt(doubt)
+    assert executor.recovery_of(CallTool(name)) is Recovery(recovery)
 
 
 async def test_a_tool_that_awaits_a_cancelled_thing_fails_alone(catalog: ToolCatalog) -> None:

@@ -133,7 +133,7 @@ async def test_a_question_that_is_cut_short_in_the_asking_is_looked_for_at_the_e
     assert live.unanswered == ()
 
 
-async def test_a_question_about_a_call_in_doubt_that_is_cut_short_in_the_asking_is_looked_for_too() -> None:
+async def test_an_interrupted_question_about_an_interrupted_call_is_looked_for_too() -> None:
     """The same holds where a person is asked what became of a call."""
 
     async def cut_short(*_: object, **__: object) -> bytes:
@@ -148,7 +148,7 @@ async def test_a_question_about_a_call_in_doubt_that_is_cut_short_in_the_asking_
     effects = AgentEffects(services)
     effects.admit(live)
     effect = effects.table().find("tool.pay")
-    assert effect.clear_up is not None
+    assert effect.resolve is not None
     with pytest.raises(asyncio.CancelledError):
-        await effect.clear_up(StepCall("r", "1", "tool.pay", CallTool("pay"), 1))
+        await effect.resolve(StepCall("r", "1", "tool.pay", CallTool("pay"), 1))
     assert live.was_cut_at_gate

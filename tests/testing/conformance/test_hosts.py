@@ -95,7 +95,7 @@ class RepeatsEverything(StoredEngine):
 
     async def serve(self, program: Program, effects: EffectTable) -> None:
         def careless(effect: Effect) -> Effect:
-            return replace(effect, in_doubt=None) if isinstance(effect, Act) else effect
+            return replace(effect, recover=None) if isinstance(effect, Act) else effect
 
         table = {name: careless(effect) for name, effect in effects._exact.items()}
         await super().serve(program, EffectTable(table))

@@ -24,10 +24,10 @@ from harborage.runtime.durable.steps import (
     Answer,
     Cut,
     Done,
-    Doubt,
     Effect,
     EffectTable,
     Failed,
+    Recovery,
     StepCall,
     StepPutOffError,
     Think,
@@ -125,7 +125,7 @@ class LocalPerformer:
             return self._give_way(), call
         if type(effect) is not Act:
             return None, call
-        return await self._clear_up(call, effect), replace(call, begun=0, since=None)
+        return await self._resolve_interrupted(call, effect), replace(call, begun=0, since=None)
 
     def _note_intent(self, call: StepCall) -> bytes:
         # Nothing but the program itself ran since the last answer, so its time is the time of this question.
@@ -137,7 +137,7 @@ class LocalPerformer:
         try:
             await self._outbox.flush()
         except BaseException:
-            self._outbox.withdraw(intent)  # kept later, it would leave a step in doubt that never began
+            self._outbox.withdraw(intent)  # stored later, it would look like an interrupted step
             raise
 
     async def _follow(self, call: StepCall, effect: Act, result: Any) -> None:
@@ -213,8 +213,8 @@ class LocalPerformer:
             if isinstance(failure, StrayCancellationError):
                 if self._is_interrupted(effect, call):
                     return None
-                if effect.stray is not None:
-                    return Done(effect.stray(call))
+                if effect.self_cancelled is not None:
+                    return Done(effect.self_cancelled(call))
             if failure is not error:
                 failure.__cause__ = error
             return Failed(failure)
@@ -232,27 +232,30 @@ class LocalPerformer:
         """Give up a step that was put off where something has arrived meanwhile, which comes first."""
         return Cut(Interrupt.ARRIVAL) if self._mailbox.has_arrivals else None
 
-    async def _clear_up(self, doubted: StepCall, effect: Act) -> Answer | None:
-        """What became of a step that had begun in a process that is gone; None when it is to be done again."""
-        doubt = self._doubt(doubted, effect)
-        if doubt is Doubt.ASK and effect.unknown is not None:
-            return Done(effect.unknown(doubted))
-        if doubt is not Doubt.CLEAR_UP or effect.clear_up is None:
+    async def _resolve_interrupted(self, interrupted: StepCall, effect: Act) -> Answer | None:
+        """Return the outcome of an interrupted step; None if it must be run again."""
+        recovery = self._recovery_of(interrupted, effect)
+        if recovery is Recovery.UNKNOWN and effect.unknown is not None:
+            return Done(effect.unknown(interrupted))
+        if recovery is not Recovery.RESOLVE or effect.resolve is None:
             return None
-        await self._outbox.flush()  # a person may be asked, who takes days
-        answer = await self._work(doubted, replace(effect, run=effect.clear_up, yields_to_cancel=_always))
+        await self._outbox.flush()  # an answer of a person may take days
+        answer = await self._work(interrupted, replace(effect, run=effect.resolve, yields_to_cancel=_always))
         match answer:
             case Cut(Interrupt.SOFT_CANCEL) if effect.unknown is not None:
-                return Done(effect.unknown(doubted))  # it waits for an answer no more, and the call may have acted
-            case Done(Doubt.REPEAT):
+                return Done(effect.unknown(interrupted))  # no answer is needed, and the call may have acted
+            case Done(Recovery.RETRY):
                 return None
             case _:
                 return answer
 
-    def _doubt(self, doubted: StepCall, effect: Act) -> Doubt:
-        if effect.unknown is not None and self._mailbox.find_start_blocker(effect, doubted) is Interrupt.SOFT_CANCEL:
-            return Doubt.ASK  # it is not made again, and it may have acted
-        return Doubt.REPEAT if effect.in_doubt is None else effect.in_doubt(doubted)
+    def _recovery_of(self, interrupted: StepCall, effect: Act) -> Recovery:
+        if (
+            effect.unknown is not None
+            and self._mailbox.find_start_blocker(effect, interrupted) is Interrupt.SOFT_CANCEL
+        ):
+            return Recovery.UNKNOWN  # it is not retried, and it may have acted
+        return Recovery.RETRY if effect.recover is None else effect.recover(interrupted)
 
     def _own_task(self) -> asyncio.Task[Any]:
         """The task that executes this run, or this branch of it; each of its steps is taken in the same scope."""

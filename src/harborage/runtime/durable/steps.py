@@ -20,8 +20,8 @@ from harborage.runtime.loop.arrivals import Interrupt
 class StepCall(msgspec.Struct, frozen=True, gc=False):
     """One step of one run, as its effect sees it. `key` is the same for every attempt at this very step.
 
-    `begun` is how often it had begun before in processes that are gone; 0 for a step that nobody is in doubt about. Of
-    a step that was put off it is how often, and `since` when that was first.
+    `begun` is how often workers that died had begun it before; 0 for a step that is not interrupted. For a postponed
+    step it is how often it was postponed, and `since` when that was first.
     """
 
     run_id: str
@@ -93,12 +93,12 @@ class Performer(Protocol):
         ...
 
 
-class Doubt(StrEnum):
-    """What to do about a step that had begun when its process died."""
+class Recovery(StrEnum):
+    """How an interrupted step continues: it is retried, its outcome is unknown, or a probe or a person resolves it."""
 
-    REPEAT = "repeat"
-    ASK = "ask"
-    CLEAR_UP = "clear_up"
+    RETRY = "retry"
+    UNKNOWN = "unknown"
+    RESOLVE = "resolve"
 
 
 Run: TypeAlias = Callable[[StepCall], Awaitable[Any]]
@@ -137,7 +137,7 @@ class Rules:
     cut: Callable[[StepCall], None] | None = None
     """Called when the step is cut short, be it before it began here, or in a process that is gone."""
 
-    stray: Callable[[StepCall], Any] | None = None
+    self_cancelled: Callable[[StepCall], Any] | None = None
     """The result of a step that cancelled its own task, as only its run may; without it the step fails."""
 
     waits_for: Callable[[StepCall], Waiting | None] | None = None
@@ -196,22 +196,22 @@ class Change(Kind, frozen=True, kw_only=True):
 
 
 class Act(Kind, frozen=True, kw_only=True):
-    """Does something to the world, at most once.
+    """Has effects outside the run, at most once.
 
-    `in_doubt` is called when an intent without an outcome is found: REPEAT runs it again with the same key, ASK takes
-    the result of `unknown` instead, CLEAR_UP that of `clear_up`, which may take its time and be cut short like the work
-    itself; where that returns REPEAT, the work is done again after all. `after` runs once the outcome is recorded, or
-    on its way there, and never for a recorded one. The outcome of a call for which `may_repeat` is False is on disk
-    before the run goes on: lost with its process it could never be found out. A hard cancel and the deadline cut it
-    short; a soft cancel does so while `yields_to_cancel` is true of the call, and while it only waits for what
-    `waits_for` says: an answer, mostly.
+    `recover` is called for an intent without an outcome, whose worker died: RETRY runs it again with the same key,
+    UNKNOWN takes the result of `unknown`, RESOLVE that of `resolve`, which may take long and be interrupted like the
+    work itself; if that returns RETRY, the work is run again. `self_cancelled` is the result of work that cancelled its
+    own task. `after` runs once the outcome is recorded, or on its way there, and never for a recorded one. The outcome
+    of a call for which `may_repeat` is False is on disk before the run continues, because it could not be found out
+    after a crash. A hard cancel and the deadline interrupt it; a soft cancel does so while `yields_to_cancel` is true
+    of the call, and while it only waits for what `waits_for` returns, mostly an answer.
     """
 
     is_intended: bool = True
-    in_doubt: Callable[[StepCall], Doubt] | None = None
+    recover: Callable[[StepCall], Recovery] | None = None
     unknown: Callable[[StepCall], Any] | None = None
-    clear_up: Run | None = None
-    stray: Callable[[StepCall], Any] | None = None
+    resolve: Run | None = None
+    self_cancelled: Callable[[StepCall], Any] | None = None
     after: Callable[[StepCall, Any], Awaitable[None] | None] | None = None
     may_repeat: Callable[[StepCall], bool] | None = None
     cut: Callable[[StepCall], None] | None = None

@@ -39,7 +39,7 @@ from harborage.planner import (
 )
 from harborage.planner.config import DEFAULT_SPAWN_DEPTH_CAP
 from harborage.runtime.durable.race import race
-from harborage.runtime.durable.steps import Doubt
+from harborage.runtime.durable.steps import Recovery
 from harborage.runtime.effects.children import AWAITED, SPAWNED, OnWaiting, Spawned, await_work, spawn_task
 from harborage.runtime.effects.heavy import (
     DEFAULT_HEAVY_THRESHOLD,
@@ -84,11 +84,11 @@ if TYPE_CHECKING:
 
 _EXEMPT_TAG = "artifact"
 _NO_PAUSE = "a tool cannot pause its run by returning a RequestPause; return what is missing and let the planner ask"
-_DOUBTS = {
-    OnUnknown.RETRY: Doubt.REPEAT,
-    OnUnknown.PROBE: Doubt.CLEAR_UP,
-    OnUnknown.REPORT: Doubt.ASK,
-    OnUnknown.PAUSE: Doubt.CLEAR_UP,
+_RECOVERIES = {
+    OnUnknown.RETRY: Recovery.RETRY,
+    OnUnknown.PROBE: Recovery.RESOLVE,
+    OnUnknown.REPORT: Recovery.UNKNOWN,
+    OnUnknown.PAUSE: Recovery.RESOLVE,
 }
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _NO_CONTEXT = ToolContext()
@@ -307,15 +307,15 @@ class CatalogToolExecutor:
         """The names of all tools of its catalog, whoever may see them."""
         return tuple(tool.name for tool in self._catalog.tools)
 
-    def in_doubt(self, call: CallTool) -> Doubt:
-        """What to do about a call that had begun when its process died, as its tool says; one that is gone cannot."""
+    def recovery_of(self, call: CallTool) -> Recovery:
+        """Return how an interrupted call continues by its tool's policy; UNKNOWN if there is no such tool any more."""
         tool = self.tool(call.tool)
-        return Doubt.ASK if tool is None else _DOUBTS[tool.on_unknown]
+        return Recovery.UNKNOWN if tool is None else _RECOVERIES[tool.on_unknown]
 
     async def probe(
         self, who: Quadruple, call: CallTool, *, key: str, tool_context: ToolContext = _NO_CONTEXT
-    ) -> ToolOutcome | Doubt:
-        """What the tool's probe found out about a call in doubt: its outcome, or REPEAT for one that did not act."""
+    ) -> ToolOutcome | Recovery:
+        """Return the outcome of an interrupted call as the tool's probe reports it; RETRY if it did not act."""
         descriptor = self._catalog.resolve(call.tool)
         if descriptor is None or descriptor.probe is None:
             return unknown(call.tool, "it has no probe here")
@@ -326,7 +326,7 @@ class CatalogToolExecutor:
             if probed.acted is None:
                 return unknown(call.tool, "its probe cannot tell")
             if not probed.acted:
-                return Doubt.REPEAT
+                return Recovery.RETRY
             projection = self._project(descriptor, ToolResult(probed.value))
             return self._outcome(await self._kept(projection, call.tool, who) if projection.is_heavy else projection)
         except Exception as error:  # noqa: BLE001 - a probe that fails has found out nothing

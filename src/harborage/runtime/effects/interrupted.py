@@ -16,7 +16,7 @@ import msgspec
 from harborage import codec
 from harborage.events import EventType, ToolInterruptedPayload
 from harborage.planner import CallTool, PauseReason
-from harborage.runtime.durable.steps import Doubt, StepCall, Waiting
+from harborage.runtime.durable.steps import Recovery, StepCall, Waiting
 from harborage.runtime.effects.approval.answering import WaitingCall
 from harborage.runtime.effects.approval.model import ApprovalRequest, fingerprint_of
 from harborage.runtime.effects.steering import RESUMES, apply_mid_step
@@ -44,12 +44,12 @@ class InterruptedCalls:
         self._services = services
         self._waiting: dict[str, WaitingCall] = {}
 
-    def verdict(self, executor: CatalogToolExecutor, who: Quadruple, call: StepCall) -> Doubt:
+    def decide_recovery(self, executor: CatalogToolExecutor, who: Quadruple, call: StepCall) -> Recovery:
         """Return what the tool's policy does with an interrupted call."""
-        doubt = executor.in_doubt(call.payload)
-        if doubt is Doubt.REPEAT:
-            self._publish(executor, who, call, doubt)
-        return doubt
+        recovery = executor.recovery_of(call.payload)
+        if recovery is Recovery.RETRY:
+            self._publish(executor, who, call, recovery)
+        return recovery
 
     def report(self, executor: CatalogToolExecutor, who: Quadruple, call: StepCall) -> ToolOutcome:
         """Return and publish the outcome `unknown`."""
@@ -57,8 +57,8 @@ class InterruptedCalls:
         self._publish(executor, who, call, outcome)
         return outcome
 
-    async def resolve(self, executor: CatalogToolExecutor, live: LiveRun, call: StepCall) -> ToolOutcome | Doubt:
-        """Return the outcome of a call, as its probe or a person reports it; REPEAT if it did not act."""
+    async def resolve(self, executor: CatalogToolExecutor, live: LiveRun, call: StepCall) -> ToolOutcome | Recovery:
+        """Return the outcome of a call, as its probe or a person reports it; RETRY if it did not act."""
         who = live.base.quadruple
         if _policy(executor, call) is OnUnknown.PROBE:
             answer = await executor.probe(who, call.payload, key=call.key, tool_context=live.base.tool_context)
@@ -144,7 +144,7 @@ class InterruptedCalls:
             return {"_length": len(args)}
 
     def _publish(
-        self, executor: CatalogToolExecutor, who: Quadruple, call: StepCall, answer: ToolOutcome | Doubt
+        self, executor: CatalogToolExecutor, who: Quadruple, call: StepCall, answer: ToolOutcome | Recovery
     ) -> None:
         tool = executor.tool(call.payload.tool)
         payload = ToolInterruptedPayload(
@@ -157,7 +157,7 @@ class InterruptedCalls:
         self._services.emit(EventType.TOOL_INTERRUPTED, who, payload)
 
 
-def outcome_of_answer(tool: str, pause: Pause) -> ToolOutcome | Doubt:
+def outcome_of_answer(tool: str, pause: Pause) -> ToolOutcome | Recovery:
     """Return what a person's answer means for the call.
 
     Approved, it is repeated; so it is if resumed with `acted` false. Resumed with a `result` or with `acted` true, it
@@ -166,9 +166,9 @@ def outcome_of_answer(tool: str, pause: Pause) -> ToolOutcome | Doubt:
     answer = pause.payload or {}
     match pause.decision:
         case PauseDecision.APPROVE:
-            return Doubt.REPEAT
+            return Recovery.RETRY
         case PauseDecision.RESUME if answer.get("acted") is False:
-            return Doubt.REPEAT
+            return Recovery.RETRY
         case PauseDecision.RESUME if answer.get("acted") is True or "result" in answer:
             return ToolOutcome(OutcomeStatus.DONE, answer.get("result"))
         case PauseDecision.TIMEOUT:
@@ -182,7 +182,7 @@ def _policy(executor: CatalogToolExecutor, call: StepCall) -> OnUnknown:
     return OnUnknown.REPORT if tool is None else tool.on_unknown
 
 
-def _named(answer: ToolOutcome | Doubt) -> str:
+def _named(answer: ToolOutcome | Recovery) -> str:
     if not isinstance(answer, ToolOutcome):
         return "repeated"
     return "unknown" if answer.status is OutcomeStatus.UNKNOWN else "known"

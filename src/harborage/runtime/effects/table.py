@@ -25,7 +25,7 @@ from harborage.planner import (
     Trajectory,
     decision_kind,
 )
-from harborage.runtime.durable.steps import Act, Change, Doubt, EffectTable, Note, StepCall, Think, Wait, Waiting
+from harborage.runtime.durable.steps import Act, Change, EffectTable, Note, Recovery, StepCall, Think, Wait, Waiting
 from harborage.runtime.effects.approval.errors import ApprovalCancelledError
 from harborage.runtime.effects.approval.model import ApprovalRequest
 from harborage.runtime.effects.background import follow_spawned
@@ -54,7 +54,7 @@ from harborage.runtime.effects.steering import open_pause, route_answer, steer
 from harborage.runtime.effects.task_effects import TaskEffects
 from harborage.runtime.loop.controls import ControlEvent, ControlType
 from harborage.runtime.loop.dispatch import Approval, Dispatched, not_done
-from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome, failed, stray
+from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome, failed, self_cancelled
 from harborage.runtime.loop.payload import validate_payload
 from harborage.runtime.loop.state import OpenPause, Planned, Steered, SteerRequest
 from harborage.state.errors import DatabaseError
@@ -139,7 +139,7 @@ class AgentEffects:
                     run=self._dispatch,
                     result=Dispatched,
                     is_intended=False,
-                    stray=lambda call: not_done(stray(call.name)),
+                    self_cancelled=lambda call: not_done(self_cancelled(call.name)),
                     after=self._dispatched,
                     yields_to_cancel=_only_waits,
                 ),
@@ -154,10 +154,10 @@ class AgentEffects:
                 "tool.": Act(
                     run=self._tool,
                     result=ToolOutcome,
-                    in_doubt=self._in_doubt,
+                    recover=self._recover,
                     unknown=self._unknown,
-                    clear_up=self._clear_up,
-                    stray=lambda call: stray(call.name),
+                    resolve=self._resolve_interrupted,
+                    self_cancelled=lambda call: self_cancelled(call.name),
                     after=self._called,
                     may_repeat=self._may_repeat,
                     cut=self._undecided,
@@ -379,16 +379,16 @@ class AgentEffects:
         if outcome.status is OutcomeStatus.DONE:
             self._live[call.run_id].mailbox.tool_calls += 1
 
-    def _in_doubt(self, call: StepCall) -> Doubt:
-        return self._interrupted.verdict(self._executor(call.run_id), self._who(call), call)
+    def _recover(self, call: StepCall) -> Recovery:
+        return self._interrupted.decide_recovery(self._executor(call.run_id), self._who(call), call)
 
     def _may_repeat(self, call: StepCall) -> bool:
-        return self._executor(call.run_id).in_doubt(call.payload) is Doubt.REPEAT
+        return self._executor(call.run_id).recovery_of(call.payload) is Recovery.RETRY
 
     def _unknown(self, call: StepCall) -> ToolOutcome:
         return self._interrupted.report(self._executor(call.run_id), self._who(call), call)
 
-    def _clear_up(self, call: StepCall) -> Awaitable[ToolOutcome | Doubt]:
+    def _resolve_interrupted(self, call: StepCall) -> Awaitable[ToolOutcome | Recovery]:
         return self._interrupted.resolve(self._executor(call.run_id), self._live[call.run_id], call)
 
     def _undecided(self, call: StepCall) -> None:

@@ -113,8 +113,8 @@ def unknown(tool: str, why: str = "") -> ToolOutcome:
     return failed(f"{text} ({why})" if why else text, OutcomeStatus.UNKNOWN)
 
 
-def stray(step: str) -> ToolOutcome:
-    """The outcome of a call that cancelled the task it ran in, by the name of its step."""
+def self_cancelled(step: str) -> ToolOutcome:
+    """Return the outcome of a call that cancelled its own task, by the name of its step."""
     what = f'tool "{step.removeprefix("tool.")}" invoke' if step != "dispatch" else "dispatch"
     return failed(f"{what}: it cancelled its own task, which only its run may do")
 
