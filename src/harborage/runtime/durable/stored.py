@@ -162,8 +162,6 @@ class StoredEngine:
             lease, position = Lease(row.run_id, worker, 1), len(entries)
             run = LeasedRun(request=request, lease=lease, position=position, group=row.group, parent=row.parent)
             await self._begin(run, entries)
-        else:
-            self._poll_timer.changed.set()
         return done
 
     async def _begin(self, run: LeasedRun, entries: Sequence[bytes]) -> None:
@@ -188,7 +186,6 @@ class StoredEngine:
             await check_handles(self._pauses, row.quadruple, stamped)  # the run would continue in this process
         is_new = await self._controls.send(stamped)
         await self._deliver_now(run_id)  # a run that is executed here has it when this returns
-        self._poll_timer.changed.set()
         return is_new
 
     async def result(self, run_id: str) -> Finish:
@@ -233,7 +230,6 @@ class StoredEngine:
     async def wake(self, run_id: str) -> None:
         """Wake a parked run: what it waits for may have come."""
         await self._store.commit(Commit(wakes=(run_id,)))
-        self._poll_timer.changed.set()
 
     async def serve(self, program: Program, effects: EffectTable) -> None:
         if self._is_closed:
@@ -251,6 +247,7 @@ class StoredEngine:
             refusals=(BusStalledError, DatabaseError),
         )
         self._work, self._stopped, self._loop = (executor, crew), None, asyncio.get_running_loop()
+        # Also for what this engine commits itself: the store calls its listeners at once for changes of this process.
         unlisten = self._store.on_change(self._poll_timer.changed.set)
         alive = Crew(lambda name, error: self._logger.error("%s: %s", name, error_reason(error)))
         joined = asyncio.Event()
@@ -300,14 +297,16 @@ class StoredEngine:
             try:
                 if is_first and (blocked := await self._reader.blocked(self._agent)):
                     await self._store.unblock(blocked)  # code that was wrong may be right now
-                is_first, is_more = False, True
+                is_first, is_more, fresh = False, True, 0
                 while is_more:
                     claims = await self._store.claim(self._worker, agent=self._agent, limit=_CLAIMS)
                     for claim in claims:
                         self._start_run(leased_run_of(claim.row), claim.entries, claim.controls)
                     is_more = len(claims) == _CLAIMS
+                    fresh += len(claims)
                 self._has_tried = True
-                await self._delivery.deliver()
+                if len(self._running) > fresh:  # a claim brings the controls of its run
+                    await self._delivery.deliver()
                 self._waiters.notify_others(self._running)
                 is_busy = bool(self._running or self._waiters)
                 await self._poll_timer.wait(at_most_s=max(self._linger_s / 2, MIN_POLL_S) if is_busy else None)
@@ -351,6 +350,7 @@ class StoredEngine:
     ) -> None:
         """Execute one run until it ends, waits, or this worker stops."""
         record = LeasedRecord(self._store, run, self._ends, self._bus)
+        looks_again = True
         try:
             if not await self._supersede(run):
                 return
@@ -371,11 +371,14 @@ class StoredEngine:
             raise
         else:
             self._remove_run(run)
-            if released is not None:
+            if released is None:
+                looks_again = False  # the store has told of the end, and so of what it makes ready
+            else:
                 await self._release(run, record, released)
         finally:
             record.close()
-            self._poll_timer.changed.set()
+            if looks_again:
+                self._poll_timer.changed.set()
 
     async def _perform(
         self,
