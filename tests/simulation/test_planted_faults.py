@@ -15,10 +15,11 @@ import pytest
 from msgspec.structs import replace
 
 from harborage import codec
+from harborage.events import EventType
 from harborage.ids import new_id
 from harborage.runtime.durable.journal import Begun, Done, Entry, Patched, encode_entry
 from harborage.state.storage import Storage
-from harborage.store import Commit, Committed, ControlRow, Guard
+from harborage.store import Commit, Committed, ControlRow, Guard, NewEvent
 from harborage.store.errors import LeaseLostError
 from harborage.store.memory import MemoryStore
 from harborage.testing.simulation import AuditedStore, Faults, Process, ServiceCall, Simulation, StorageServer, Wire
@@ -188,6 +189,33 @@ def test_controls_that_never_arrive() -> None:
             return [one for one in sent if random.Random(one.event_id).random() < 0.5]
 
     assert finds("InvariantBrokenError", with_store(Deaf), messages=12, runs=1)
+
+
+def test_a_store_that_loses_an_end_event() -> None:
+    """A run that has ended without an event that says so is found, however many faults there were."""
+
+    class Mute(Around):
+        async def commit(self, commit: Commit) -> Committed:
+            return await self.store.commit(
+                replace(commit, events=tuple(one for one in commit.events if not _ends(one)))
+            )
+
+    assert finds("it ended 1 times, and 0 events say so", with_store(Mute))
+
+
+def _ends(event: NewEvent) -> bool:
+    return event.type in {EventType.TASK_COMPLETED, EventType.TASK_FAILED, EventType.TASK_CANCELLED}
+
+
+def test_a_store_that_keeps_an_outcome_twice() -> None:
+    """One outcome too many of a redirect is found."""
+
+    class Twofold(Around):
+        async def commit(self, commit: Commit) -> Committed:
+            again = [one for one in commit.events if one.type == EventType.CONTROL_APPLIED and b"REDIRECT" in one.data]
+            return await self.store.commit(replace(commit, events=(*commit.events, *again)))
+
+    assert finds("REDIRECT were accepted, and 2 have an outcome", with_store(Twofold), messages=12, runs=1)
 
 
 def test_a_host_that_keeps_runs_to_itself() -> None:
