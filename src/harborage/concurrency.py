@@ -209,16 +209,21 @@ class Crew:
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
-    async def within(self, work: Coroutine[Any, Any, T], seconds: float, name: str, *, clock: Timers) -> T:
-        """What `work` gives, as a task of this crew. When `seconds` are over, or the caller is cancelled, it is
+    async def within(
+        self, work: Callable[[], Awaitable[T]], seconds: float, name: str, *, clock: Timers, on_left: _OnLeft
+    ) -> T:
+        """What `work()` gives, as a task of this crew. When `seconds` are over, or the caller is cancelled, it is
         cancelled, and the caller does not wait for its end.
+
+        Work that ignores its cancellation is ended after a grace as by `leavable`, which calls `on_left`: a task that
+        went on would keep `asyncio.run` from returning.
 
         Raises:
             TimeoutError: the time was up.
             WorkCrashedError: it raised something like SystemExit, or ended in a cancellation that was not its own.
             Exception: what `work` raised.
         """
-        task: asyncio.Task[T] = self.start(work, name)
+        task: asyncio.Task[T] = self.start(_left(work, clock, on_left), name)
         expired: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         timer = clock.call_later(seconds, lambda: None if expired.done() else expired.set_result(None))
         try:
@@ -456,6 +461,10 @@ async def _reported(work: Callable[[], Awaitable[T]], over: asyncio.Future[None]
 
 async def _called(work: Callable[[], Awaitable[T]]) -> T:
     return await work()
+
+
+async def _left(work: Callable[[], Awaitable[T]], clock: Timers, on_left: _OnLeft) -> T:
+    return await leavable(work(), clock=clock, on_left=on_left)
 
 
 def _seen(left: asyncio.Future[Any]) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harborage.concurrency import CANCEL_GRACE_S
 from harborage.errors import InvalidOptionError
 from harborage.events import MemoryEventBus
 from harborage.identity import Identity
@@ -249,6 +251,30 @@ async def test_a_summariser_that_hangs_or_says_nothing_counts_as_failed(memories
     await bench.add(1, first=6)
     assert await bench.memory.health(ADA) is MemoryHealth.RETRY
     assert (await bench.memory.context(ADA)).summary == ""
+
+
+async def test_a_summariser_that_ignores_its_cancellation_is_ended(
+    memories: Memories, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its task would keep the event loop from ending; the log names the session, and closing waits for nothing."""
+
+    async def deaf(*_: object) -> str:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    bench = await memories(ROLLING)
+    before = asyncio.all_tasks()
+    await bench.add(4)
+    bench.summariser.summarise = deaf
+    adding = asyncio.create_task(bench.add(1, first=5))
+    await settle()
+    await bench.clock.run_for(30)
+    await adding
+    await bench.clock.run_for(CANCEL_GRACE_S)
+    assert "the summariser of session s1 was abandoned: it ignored its cancellation for 0.2 s" in caplog.text
+    await bench.memory.aclose()
+    assert asyncio.all_tasks() <= before
 
 
 async def test_a_turn_survives_the_cancellation_of_its_summary(memories: Memories) -> None:

@@ -17,6 +17,7 @@ from harborage.runtime.approval import ApprovalGate, ApprovalRequest
 from harborage.runtime.dispatch import CatalogToolExecutor
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
+from harborage.runtime.loop.context import ContextSource
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering import ControlEvent, ControlType, InboxRegistry, RunLoop, RunSpec, Scope
 from harborage.testing.clock import FakeClock, settle
@@ -111,7 +112,24 @@ def _summariser(work: Callable[..., Awaitable[Any]]) -> dict[str, Any]:
     }
 
 
+class Asking:
+    """A model that does nothing but await one callable, and a memory's summariser and provider of context too."""
+
+    def __init__(self, work: Callable[..., Awaitable[Any]]) -> None:
+        self.complete = self.provide = work
+
+    async def close(self) -> None:
+        """It holds nothing open."""
+
+
+def _provider(work: Callable[..., Awaitable[Any]]) -> dict[str, Any]:
+    source = ContextSource(provider=Asking(work), name="news", timeout_s=60)
+    return {"planner": ScriptedPlanner([GOAL]), "context": [source]}
+
+
 CASES = (
+    Case("context provider news", _provider),
+    Case("planner", lambda work: {"model": Asking(work)}),
     Case("planner", lambda work: {"planner": Calling(work)}),
     Case("approval policy", _policy),
     Case("summariser", _summariser),
@@ -141,7 +159,7 @@ async def test_a_run_ends_although_its_callback_ignores_the_cancellation(
                 async with Runtime(clock=clock, **case.parts(work)) as rt:
                     label = f"{case.name} that {work.__name__}, {how}"
                     run = await rt.start("g", who=WHO.identity, deadline=clock.now() + timedelta(seconds=5))
-                    await settle(6)
+                    await settle(8)
                     assert stubborn.began, label
                     if how == "hard":
                         await run.cancel(hard=True)
@@ -157,19 +175,22 @@ async def test_a_run_ends_although_its_callback_ignores_the_cancellation(
 
 
 async def test_closing_a_runtime_does_not_wait_for_a_callback(stubborn: Stubborn) -> None:
-    """It returns after the grace, and the run is as its record has it."""
+    """It returns after the grace, the run is as its record has it, and no task is left but the callback's own."""
+    before = asyncio.all_tasks()
     for case in CASES:
         for work in stubborn.kinds:
             clock = FakeClock()
             rt = Runtime(clock=clock, **case.parts(work))
             await rt.__aenter__()
             await rt.start("g", who=WHO.identity)
-            await settle(6)
+            await settle(8)
             closing = asyncio.create_task(rt.aclose())
             for _ in range(8):
                 await clock.run_for(CLOSE_GRACE_S)
             assert closing.done(), f"{case.name} that {work.__name__}"
             await closing
+            left = asyncio.all_tasks() - before - {*stubborn.tasks}
+            assert not left, f"{case.name} that {work.__name__} would keep asyncio.run from returning"
 
 
 class Bed(NamedTuple):
@@ -237,19 +258,19 @@ async def test_a_run_loop_ends_although_its_callback_ignores_the_cancellation(st
                 stubborn.began = 0
                 made = bed(work, name)
                 task = asyncio.create_task(made.loop.run(made.spec))
-                await settle(6)
+                await settle(8)
                 if how == "hard":
                     cancel = ControlEvent(ControlType.CANCEL, WHO, Scope.OWNER_USER, WHO.tenant_id, {"hard": True})
                     made.registry.lookup(WHO).enqueue(cancel)
                 else:
                     task.cancel()
-                await settle(6)
+                await settle(8)
                 assert stubborn.began or (name, how) == ("hard_cancel_hook", "task"), label
                 if how == "hard" and name.startswith("on_tool"):
                     task.cancel()  # a hook is not cut short by a control: it belongs to a call that was made
                 await made.clock.run_for(2 * CANCEL_GRACE_S)
                 await made.clock.run_for(10 + CLOSE_GRACE_S)  # the hook of a hard cancel has 10 seconds
-                await settle(6)
+                await settle(8)
                 assert task.done(), label
                 if not task.cancelled():
                     assert task.result().reason is FinishReason.CANCELLED, label

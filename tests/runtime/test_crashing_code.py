@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -156,6 +157,7 @@ async def test_a_program_that_crashes_fails_its_run() -> None:
 async def test_a_crash_in_a_task_of_a_crew_is_reported_and_the_loop_goes_on() -> None:
     """Where the task is awaited, it is an ordinary error there."""
     reported: list[str] = []
+    left: list[BaseException | None] = []
     crew = Crew(lambda name, error: reported.append(f"{name}: {error}"))
 
     async def crash(error: BaseException) -> None:
@@ -165,13 +167,14 @@ async def test_a_crash_in_a_task_of_a_crew_is_reported_and_the_loop_goes_on() ->
         with pytest.raises(WorkCrashedError, match=type(error).__name__):
             await crew.start(crash(error), "work")
         with pytest.raises(WorkCrashedError, match=type(error).__name__):
-            await crew.within(crash(error), 1, "work", clock=FakeClock())
+            await crew.within(partial(crash, error), 1, "work", clock=FakeClock(), on_left=left.append)
         with pytest.raises(WorkCrashedError, match=type(error).__name__):
             await together(crash(error))
     with pytest.raises(WorkCrashedError, match="cancelled elsewhere"):
-        await crew.within(crash(asyncio.CancelledError()), 1, "work", clock=FakeClock())
+        await crew.within(partial(crash, asyncio.CancelledError()), 1, "work", clock=FakeClock(), on_left=left.append)
     await crew.aclose()
     assert reported[0] == "work: it raised SystemExit: 3"
+    assert left == []
 
 
 async def test_work_that_is_cancelled_before_its_first_turn_leaves_no_coroutine_behind() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol, runtime_checkable
 from weakref import WeakValueDictionary
 
@@ -17,7 +18,7 @@ import msgspec
 
 from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Timers, sleep
-from harborage.concurrency import Crew
+from harborage.concurrency import CANCEL_GRACE_S, Crew
 from harborage.errors import InvalidOptionError, error_reason, error_text
 from harborage.events import (
     Event,
@@ -201,7 +202,7 @@ class SessionMemory:
         self._is_closed = True
         await self._crew.aclose()
         for name in await self._asking.close_within(_GRACE_S):
-            self._logger.warning("%s ignores its cancellation and was left behind", name)
+            self._logger.warning("%s has not ended yet and was left behind", name)
 
     # ── Summaries ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -217,14 +218,24 @@ class SessionMemory:
         """Return the new summary; blank when it could not be made, which the log explains."""
         summary, reason = "", "the summary is blank"
         try:
-            asking = _call_summariser(self._summariser, who, previous, turns)
-            seconds = self.config.summary_timeout_s
-            summary = (await self._asking.within(asking, seconds, "summary of a session", clock=self._clock)).strip()
+            answer = await self._asking.within(
+                partial(_call_summariser, self._summariser, who, previous, turns),
+                self.config.summary_timeout_s,
+                "summary of a session",
+                clock=self._clock,
+                on_left=partial(self._log_abandoned, who),
+            )
+            summary = answer.strip()
         except Exception as error:  # noqa: BLE001 - a failed summary is counted, and never fails its caller
             reason = error_reason(error)
         if not summary:
             self._logger.warning("the memory of session %s was not summarised: %s", who.session_id, reason)
         return summary if len(summary) <= _MOST_SUMMARY else summary[: _MOST_SUMMARY - 1] + "…"
+
+    def _log_abandoned(self, who: Identity, problem: BaseException | None) -> None:
+        why = "" if problem is None else f", and could not be closed: {error_text(problem)}"
+        text = "the summariser of session %s was abandoned: it ignored its cancellation for %g s%s"
+        self._logger.warning(text, who.session_id, CANCEL_GRACE_S, why)
 
     async def _recover(self) -> None:
         """Retry the oldest batch of each degraded session at intervals, until none is degraded."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 
 from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Timers
-from harborage.concurrency import Crew, together
+from harborage.concurrency import CANCEL_GRACE_S, Crew, together
 from harborage.crashes import WorkCrashedError
 from harborage.errors import HarborageError, error_reason, error_summary, error_text
 from harborage.identity import bound
@@ -66,7 +67,7 @@ class Provided(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ContextProviders:
     """The context providers of a runtime, the session memory first.
 
-    A provider that ignores its cancellation is abandoned, not waited for.
+    A provider that ignores its cancellation is ended after a grace of 0.2 s, for which nothing waits.
 
     Raises:
         ContextProviderError: a provider has the name of the memory.
@@ -150,15 +151,20 @@ class ContextProviders:
         return without_handles(context, run_id)
 
     async def aclose(self) -> None:
-        """Cancel the providers that still run; one that ignores that is abandoned after 0.25 s and logged."""
+        """Cancel the providers that still run; one that ignores that is ended after 0.2 s and logged."""
         for name in await self._crew.close_within(_GRACE_S):
-            self._logger.warning("%s ignored its cancellation and was abandoned", name)
+            self._logger.warning("%s has not ended yet and was left behind", name)
 
     async def _query_one(self, source: ContextSource, run: ContextRequest) -> Context | str:
         """Return the context of one provider, as it is recorded; or why it returned none."""
         try:
-            name = f"context provider {source.name}"
-            found = await self._crew.within(_call_provider(source, run), source.timeout_s, name, clock=self._clock)
+            found = await self._crew.within(
+                partial(_call_provider, source, run),
+                source.timeout_s,
+                f"context provider {source.name}",
+                clock=self._clock,
+                on_left=partial(self._log_abandoned, source.name),
+            )
             if found is None:
                 return Context()
             if not isinstance(found, Context):
@@ -170,6 +176,11 @@ class ContextProviders:
             return self._reason(error)
         except Exception as error:  # noqa: BLE001 - any failure of a provider is reported, and the run continues
             return self._reason(error)
+
+    def _log_abandoned(self, name: str, problem: BaseException | None) -> None:
+        why = "" if problem is None else f", and could not be closed: {error_text(problem)}"
+        text = "context provider %s was abandoned: it ignored its cancellation for %g s%s"
+        self._logger.warning(text, name, CANCEL_GRACE_S, why)
 
     def _reason(self, error: BaseException) -> str:
         is_own = isinstance(error, TimeoutError | ContextProviderError | WorkCrashedError)
