@@ -105,13 +105,24 @@ class Coordinator:
         self._clock = clock
         self._waiters = Waiters()
 
+    @property
+    def record_bus(self) -> RecordBus | None:
+        """The bus whose events a run commits with its changes; None if they are stored elsewhere, or not at all."""
+        return self._bus if isinstance(self._bus, RecordBus) and self._bus.store is self._store else None
+
     async def request(
-        self, request: PauseRequest, *, write: RunWriter | None = None, is_repeated: bool = False
+        self,
+        request: PauseRequest,
+        *,
+        write: RunWriter | None = None,
+        is_repeated: bool = False,
+        announce: Callable[[str], Event] | None = None,
     ) -> Pause:
         """Open a pause, or return the one that has the same key.
 
         `write`, here and below, is how the run commits that makes the change itself. `is_repeated` says that such a run
-        may have opened it before.
+        may have opened it before. If its events are committed on `record_bus`, the event that `announce` returns for
+        the token is committed with the pause.
 
         Raises:
             IdentityRequiredError, InvalidReasonError, PauseDecisionError, InvalidOptionError: in this order.
@@ -121,7 +132,7 @@ class Coordinator:
         pause = self._build_pause(request)
         if is_repeated and (known := await self._find(pause.token)) is not None:
             return self._wake_if_resolved(known).without_trajectory()
-        if not await self._open(pause, write):
+        if not await self._open(pause, write, announce):
             return self._wake_if_resolved(await self._read(pause.token)).without_trajectory()
         return pause.without_trajectory()
 
@@ -335,13 +346,14 @@ class Coordinator:
         rows = (await self._store.pauses(PauseQuery(tokens=(token,), limit=1))).rows
         return decode_row(rows[0]) if rows else None
 
-    async def _open(self, pause: Pause, write: RunWriter | None) -> bool:
+    async def _open(self, pause: Pause, write: RunWriter | None, announce: Callable[[str], Event] | None) -> bool:
         """Store a new pause and publish its event; return False if there is one with its token."""
         body = PauseRequestedPayload(token=pause.token, reason=pause.reason)
         event = Event(type=EventType.PAUSE_REQUESTED, identity=pause.identity, payload=body)
-        commit, bus = Commit(opens=(encode_open_pause(pause),)), self._bus
-        if write is not None and isinstance(bus, RecordBus) and bus.store is self._store:
-            done = await write(commit, [bus.prepare(event)])
+        commit, bus = Commit(opens=(encode_open_pause(pause),)), self.record_bus
+        if write is not None and bus is not None:
+            events = [event] if announce is None else [event, announce(pause.token)]
+            done = await write(commit, [bus.prepare(one) for one in events])
             return all(done.opened)
         done = await (self._store.commit(commit) if write is None else write(commit))
         if all(done.opened):

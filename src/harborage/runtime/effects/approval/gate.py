@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
@@ -174,8 +175,8 @@ class ApprovalGate:
         with self._register(request, pause) as call:
             call.objection = objection
             try:
-                if pause.is_paused:
-                    await self._announce(request, pause.token, reason, summary)
+                if pause.is_paused and not self._commits_events(write):
+                    await self._bus.publish(_requested(request, reason, summary, pause.token))
                 if on_waiting is not None:
                     on_waiting()
                 resolved = await call.wait()
@@ -292,6 +293,7 @@ class ApprovalGate:
             ),
             write=write,
             is_repeated=is_repeated,
+            announce=partial(_requested, request, reason, summary) if self._commits_events(write) else None,
         )
         if (pause.payload or {}).get("fingerprint") != fingerprint:
             raise ApprovalMismatchError(pause.token, request.tool)
@@ -318,11 +320,9 @@ class ApprovalGate:
             del self._waiting[pause.token]
             call.close()
 
-    async def _announce(self, request: ApprovalRequest, token: str, reason: str, summary: Any) -> None:
-        payload = ToolApprovalRequestedPayload(
-            tool=request.tool, pause_token=token, reason=reason, tags=request.tags, args_summary=summary
-        )
-        await self._publish(EventType.TOOL_APPROVAL_REQUESTED, request, payload)
+    def _commits_events(self, write: RunWriter | None) -> bool:
+        """Whether the run commits the announcement of an approval with its pause."""
+        return write is not None and self._coordinator.record_bus is self._bus
 
     async def _resolve(
         self,
@@ -374,6 +374,14 @@ class ApprovalGate:
     async def _publish(self, type: EventType, request: ApprovalRequest, payload: Payload) -> None:
         """Publish an event; if that fails, the call fails, since approvers act on it."""
         await self._bus.publish(Event(type=type, identity=request.identity, payload=payload))
+
+
+def _requested(request: ApprovalRequest, reason: str, summary: Any, token: str) -> Event:
+    """Return the event that announces an approval to those who may give it."""
+    payload = ToolApprovalRequestedPayload(
+        tool=request.tool, pause_token=token, reason=reason, tags=request.tags, args_summary=summary
+    )
+    return Event(type=EventType.TOOL_APPROVAL_REQUESTED, identity=request.identity, payload=payload)
 
 
 def _fingerprint(request: ApprovalRequest) -> str:
