@@ -97,7 +97,7 @@ def test_it_asks_before_it_changes_reads_secrets_or_sends(policies: Mapping[str,
 
 
 def test_arguments_that_cannot_be_read_are_left_to_the_tool(policies: Mapping[str, ApprovalPolicy]) -> None:
-    """The tool refuses them itself, so nobody is asked about a call that cannot be made."""
+    """The tool refuses them itself, so no person is asked about a call that cannot be made."""
     for args in (b"", b"[", b"[1]", b'{"path": 7}'):
         answer = policies["read_file"](ApprovalRequest(tool="read_file", args=args, identity=WHO))
         assert answer == (False, ""), args

@@ -90,7 +90,7 @@ async def test_a_newer_database_is_reported(database: Path) -> None:
 
 
 async def test_damage_inside_is_found(database: Path) -> None:
-    """SQLite reads every page and index, also those that nobody has asked for."""
+    """SQLite reads every page and index, also those that no query reads."""
     connection = apsw.Connection(str(database))
     connection.execute("PRAGMA writable_schema = ON")
     connection.execute("UPDATE sqlite_schema SET rootpage = 2 WHERE type = 'index'")
@@ -431,7 +431,7 @@ async def test_what_is_over_is_not_read_again_and_again(storage: Storage, clock:
 
 
 async def test_a_pause_whose_run_has_ended_is_rejected(storage: Storage, clock: FakeClock) -> None:
-    """Nobody answers in vain."""
+    """No person answers it without effect."""
     await kept(storage, "r", Change(status=Status.FAILED))
     pauses = Coordinator(store=storage.store, clock=clock)
     pause = await pauses.request(PauseRequest(identity=ME.with_run("r"), reason=PauseReason.AWAIT_INPUT))
@@ -442,7 +442,7 @@ async def test_a_pause_whose_run_has_ended_is_rejected(storage: Storage, clock: 
 
 
 async def test_a_pause_takes_its_default_at_its_deadline_and_wakes_its_run(storage: Storage, clock: FakeClock) -> None:
-    """Although nobody was there at that moment, and the run looks at nothing before a day has passed."""
+    """Although no worker ran at that moment, and the run's next poll is a day later."""
     await kept(storage, "r", replace(PARKED, wake_at=micros(clock.now() + timedelta(days=1))))
     request = PauseRequest(
         identity=ME.with_run("r"),
@@ -487,7 +487,7 @@ async def test_a_task_without_a_run_goes_with_the_run_that_spawned_it(storage: S
 
 
 async def test_a_group_that_no_run_can_seal_is_cancelled(storage: Storage, clock: FakeClock) -> None:
-    """Its members go on; whoever watches it learns of its end."""
+    """Its members continue; a watching caller gets its end."""
     tasks, close = registry(storage, clock)
     await kept(storage, "boss", ENDED)
     await kept(storage, "lone")

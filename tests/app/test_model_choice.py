@@ -1,4 +1,4 @@
-"""Which model is taken when nobody names one, and what is said when there is none."""
+"""The default model, and the error if there is none."""
 
 from __future__ import annotations
 

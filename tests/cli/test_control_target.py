@@ -112,7 +112,7 @@ def token_of(run_id: str) -> str:
 
 
 def carried_on(project: Path, run_id: str) -> tuple[Status, object]:
-    """How the run stands once somebody has carried it on, and its answer."""
+    """The run's status after a worker has resumed it, and its answer."""
 
     async def carry() -> tuple[Status, object]:
         async with await open_storage(URL) as storage:
@@ -165,7 +165,7 @@ def test_a_whole_token_is_all_that_is_looked_for(project: Path, typed: Typed, mo
 
 
 def test_of_two_answers_the_second_is_refused(project: Path, typed: Typed) -> None:
-    """Before the run goes on, and after: whoever comes second exits with 1, and the first answer stands."""
+    """Before the run continues, and after: the second caller exits with 1, and the first answer counts."""
     run_id = waiting_run(project, "publish")
     token = token_of(run_id)
     assert typed("approve", token)[0] == 0
@@ -219,7 +219,7 @@ def test_a_beginning_that_several_ids_have_means_the_run_that_goes_on(project: P
 
 
 def test_a_refusal_keeps_the_call_from_being_made(project: Path, typed: Typed) -> None:
-    """The planner is told why."""
+    """The planner gets the reason."""
     run_id = waiting_run(project, "publish")
     code, out, _ = typed("reject", token_of(run_id), "--reason", "too early")
     assert (code, out.startswith('rejected: publish(title="it"); ')) == (0, True)
@@ -241,7 +241,7 @@ def test_of_several_questions_one_is_named(project: Path, typed: Typed) -> None:
 
 
 def test_a_message_answers_a_run_that_asks(project: Path, typed: Typed) -> None:
-    """Nobody who carries the run needs to be up."""
+    """No worker needs to run."""
     run_id = waiting_run(project, "ask")
     code, out, _ = typed("message", run_id, "the", "second")
     assert (code, out.startswith('answered: await_input: {"question":"Which?"}; no worker')) == (0, True)

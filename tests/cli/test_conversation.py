@@ -272,7 +272,7 @@ async def test_a_standing_yes_answers_what_a_yes_answers(talk: Start) -> None:
     ("goal", "way"), [("publish", "or with --yes"), ("consent", "or with --yes"), ("ask", "terminal")]
 )
 async def test_without_anybody_the_answer_is_no(talk: Start, goal: str, way: str) -> None:
-    """Where nobody can be asked the question is refused once, with the way out."""
+    """Without a person to ask, the question is refused once, with the way out."""
     async with talk(goal, is_alone=True) as it:
         event = await it.until(EventType.TOOL_APPROVAL_REQUESTED if goal == "publish" else EventType.PAUSE_REQUESTED)
         await it.tell(event)

@@ -1,4 +1,4 @@
-"""`harborage run` in pipes: answers, exit codes, machine output, and nobody to ask."""
+"""`harborage run` in pipes: answers, exit codes, machine output, and no person to ask."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_an_answer_after_a_refused_call_is_printed_but_is_no_success(piped: Star
 
 
 def test_a_question_that_ends_the_run_is_exit_code_3(piped: Start) -> None:
-    """A run that needs an answer nobody can give ends without its goal; --yes is no answer to a question."""
+    """A run whose question no person can answer ends without its goal; --yes is no answer to a question."""
     run = piped("ask", "--yes")
     assert run.end() == 3
     assert run.out == ""
@@ -164,7 +164,7 @@ def test_a_tool_that_cannot_be_stopped_does_not_keep_the_process(piped: Start) -
 def test_what_goes_wrong_is_one_line_and_a_code(
     piped: Start, words: list[str], target: str, code: int, message: str
 ) -> None:
-    """Each way to end badly has its exit code and a line that names the thing; nobody sees a traceback."""
+    """Each way to end badly has its exit code and a line that names the thing; no traceback is shown."""
     run = piped(*words, target=target)
     assert run.end() == code
     assert message in run.err

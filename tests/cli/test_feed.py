@@ -279,7 +279,7 @@ GIVEN_BACK = Change(release=True, is_ready=True)
 
 
 async def test_entries_are_shown_with_their_place() -> None:
-    """Once they are kept, in the order of the journal, whoever wrote what stands before them."""
+    """Once they are kept, in the order of the journal, whichever process wrote the entries before them."""
     inner, listener = MemoryStore(), Listener()
     store = ObservedStore(inner, listener)
     await store.commit(started(entry("a")))
@@ -295,7 +295,7 @@ async def test_entries_are_shown_with_their_place() -> None:
 
 
 async def test_it_knows_what_is_written_here() -> None:
-    """A run is written here from the first entry under a lease until somebody else has it."""
+    """A run is written here from the first entry under a lease until another worker has it."""
     inner = MemoryStore()
     store = ObservedStore(inner, Listener())
     await store.commit(started(entry("begun")))
@@ -341,7 +341,7 @@ async def test_warnings_are_shown_and_lesser_records_are_not() -> None:
 
 
 async def test_what_is_an_event_as_well_is_left_to_the_event() -> None:
-    """A warning that was also published is heard once, from the event."""
+    """A warning that was also published is shown once, from the event."""
     received: list[str] = []
     with capture_logs(received.append):
         LOG.warning("provider unavailable", extra=ANNOUNCED)

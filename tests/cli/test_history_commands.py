@@ -1,4 +1,4 @@
-"""`harborage runs`, `replay`, `freeze` and `fork`, as somebody types them in a project's folder."""
+"""`harborage runs`, `replay`, `freeze` and `fork`, as typed in a project's folder."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def typed(capsys: pytest.CaptureFixture[str]) -> Typed:
 
 
 async def parked(run: Run) -> None:
-    """Return once the run waits for somebody."""
+    """Return once the run waits for a person."""
     while not await run.waiting():
         await settle()
 

@@ -141,7 +141,7 @@ def token_of(run_id: str) -> str:
 
 
 def outcome(run_id: str) -> Any:
-    """What the planner got, once somebody has carried the run on."""
+    """What the planner got, after a worker resumed the run."""
 
     async def carry() -> Any:
         Path("go").touch()  # noqa: ASYNC240 - a file of the test

@@ -76,7 +76,7 @@ def test_an_answer_is_streamed_and_then_written_once(terminal: Start, provider: 
 
 
 def test_a_cancel_hangs_up_on_the_model(piped: Start, provider: Provider) -> None:
-    """One Ctrl-C ends a run whose model is silent: nothing waits for an answer that nobody wants."""
+    """One Ctrl-C ends a run whose model is silent: the command does not wait for the answer."""
     provider.server.script(Answer(content="It is", broken=Break.STALLED))
     run = piped(*GPT, target="What is it?", **provider.env)
     run.read_until("run   ")
@@ -123,7 +123,7 @@ def test_a_repeated_call_is_shown_as_a_line(piped: Start, provider: Provider) ->
 
 
 def test_a_run_whose_provider_is_down_is_left_and_resumed(piped: Start, in_pipe: Start, provider: Provider) -> None:
-    """With nobody at the terminal the command ends and says how to go on; list, show and doctor say why it waits."""
+    """Without a terminal the command ends and says how to continue; list, show and doctor say why it waits."""
     provider.server.script(*[Refusal(failure=Failure.OVERLOADED, retry_after="0")] * 3, "Fine again.")
     first = piped(*GPT, target="Well?", **provider.env)
     assert first.end() == 3

@@ -73,7 +73,7 @@ def test_it_looks_like_the_stream_beneath(pipe: tuple[int, TextIO]) -> None:
 
 
 def test_an_unread_screen_keeps_its_lines_and_drops_its_region(pipe: tuple[int, TextIO]) -> None:
-    """What is written meanwhile comes when somebody reads again, with one region instead of thousands."""
+    """What is written meanwhile comes when the reader continues, with one region instead of thousands."""
     reader, stream = pipe
     outlet = BackgroundStream(stream)
     console = Console(file=outlet, force_terminal=True, width=60, height=10, color_system=None)  # type: ignore[arg-type]

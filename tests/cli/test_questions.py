@@ -223,7 +223,7 @@ def test_a_change_is_shown_line_by_line() -> None:
 
 
 def test_a_change_that_would_fail_says_so() -> None:
-    """What the tool will refuse is known before somebody allows it."""
+    """What the tool will refuse is shown before a person approves it."""
     text = shown(written("a\n", "b\n", "the file is there, and `overwrite` is not set"))
     assert "the call will fail: the file is there, and `overwrite` is not set" in text
 

@@ -113,7 +113,7 @@ def test_a_run_that_was_left_goes_on(slow: Path, at_terminal: Start, in_pipe: St
 
 
 def test_what_another_process_carries_is_followed_and_steered(at_terminal: Start, in_pipe: Start) -> None:
-    """Both see what happens, whoever said it."""
+    """Both terminals show all events."""
     first = in_pipe("run", "agent.py", "tick")  # a terminal that nobody reads would stop it
     first.read_until("3 ▸ tick()")
     second = at_terminal("resume")
@@ -272,7 +272,7 @@ def test_of_several_one_is_chosen(slow: Path, at_terminal: Start, in_pipe: Start
 
 
 def test_a_run_is_carried_on_where_it_was_begun(slow: Path, at_terminal: Start, in_pipe: Start) -> None:
-    """Whatever folder somebody stands in when they come back."""
+    """In any working directory."""
     first = at_terminal("run", "slow.py", "look")
     first.expect("3 ▸ look(at=3)")
     first.kill()

@@ -85,7 +85,7 @@ def test_a_plain_screen_writes_lines_whole() -> None:
 
 @pytest.mark.parametrize(("is_urgent", "text"), [(True, "now\n"), (False, "")])
 def test_a_quiet_screen_writes_what_is_urgent(is_urgent: bool, text: str) -> None:
-    """Somebody who wants to see nothing still sees what is asked."""
+    """Questions are shown even when all output is off."""
     file = io.StringIO()
     PlainScreen(Console(file=file), is_quiet=True).show([Text("now")], is_urgent=is_urgent)
     assert file.getvalue() == text
@@ -133,7 +133,7 @@ def test_the_status_says_what_and_how_long(view: View) -> None:
 
 
 def test_without_an_editor_there_is_no_input(view: View) -> None:
-    """Where nobody can type there is no line to type on."""
+    """Without a keyboard there is no input line."""
     assert len(shown(view)) == 1
 
 

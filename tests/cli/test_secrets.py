@@ -1,4 +1,4 @@
-"""What a run quotes of secrets is shown by no command, and nobody else on the machine can read what is kept."""
+"""What a run quotes of secrets is shown by no command, and no other user of the machine can read what is stored."""
 
 from __future__ import annotations
 

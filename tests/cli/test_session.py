@@ -61,7 +61,7 @@ def test_yes_makes_the_call(terminal: Start) -> None:
 
 
 def test_no_refuses_it_with_a_reason(terminal: Start) -> None:
-    """`n` and a reason refuse the call, and the planner is told why."""
+    """`n` and a reason refuse the call, and the planner gets the reason."""
     screen = terminal("publish", "x")
     screen.expect("publish? y/n/e ›")
     screen.type("n too early\r")
@@ -161,7 +161,7 @@ def test_several_questions_are_put_in_order(terminal: Start) -> None:
 
 
 def test_a_half_typed_message_is_no_answer(terminal: Start) -> None:
-    """What somebody was typing when a question came is put aside, and is there again when it is answered."""
+    """Text that was typed when a question came is put aside, and is there again when it is answered."""
     screen = terminal("later", "x")
     screen.expect("▸ tick()")
     screen.type("yes please")
@@ -299,7 +299,7 @@ agent = Agent(name="many", planner=Many(), tools=[tick], options=RuntimeOptions(
 
 
 def test_an_unread_terminal_stops_no_run(terminal: Start, tmp_path: Path) -> None:
-    """The run comes to its end; whoever looks at last sees every line of it, and the terminal is given back."""
+    """The run comes to its end; the last view has every line of it, and the terminal is restored."""
     os.mkfifo(tmp_path / "end")
     pipe = os.open(tmp_path / "end", os.O_RDONLY | os.O_NONBLOCK)
     (tmp_path / "many.py").write_text(MANY, "utf-8")
@@ -370,7 +370,7 @@ def test_ctrl_z_below_a_program_that_stops_first(tmp_path: Path, under_make: Sta
 
 
 def test_going_on_while_a_stop_is_prepared(terminal: Start) -> None:
-    """Told to go on before it has stopped, a command does not stop: nobody would tell it again."""
+    """Told to go on before it has stopped, a command does not stop: no second signal would come."""
     screen = terminal("tick")
     screen.expect("▸ tick()")
     screen.type("\x13")  # Ctrl-S: it waits for its last lines to be written

@@ -1,4 +1,4 @@
-"""`harborage doctor --settle`: what waits for nobody is ended, once somebody says so."""
+"""`harborage doctor --settle`: orphans are ended, after a confirmation."""
 
 from __future__ import annotations
 

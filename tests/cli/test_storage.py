@@ -121,7 +121,7 @@ def ids_in(text: str) -> list[str]:
 def foreign(
     tmp_path: Path, at_terminal: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, str]:
-    """A project as somebody else made it, with a run that waits; this user has started nothing in it."""
+    """A project of another user, with a run that waits; this user has started nothing in it."""
     theirs = str(tmp_path_factory.mktemp("theirs"))
     maker = at_terminal("run", "agent.py", "ask", XDG_STATE_HOME=theirs)
     maker.expect("Which version?")
@@ -149,7 +149,7 @@ def test_a_foreign_agent_is_not_executed_without_a_terminal(
 def test_an_agent_that_is_named_on_the_command_line_is_executed(
     foreign: tuple[Path, str], in_pipe: Callable[..., Any]
 ) -> None:
-    """Whoever names it has allowed it."""
+    """A user who names it has allowed it."""
     folder, run_id = foreign
     in_pipe("replay", run_id, "--agent", "agent.py").end()
     assert (folder / "executed").exists()

@@ -187,7 +187,7 @@ def test_a_call_that_never_ended_is_shown(view: View, entry: Entry, why: str) ->
 
 
 def test_branches_are_numbered(view: View) -> None:
-    """Calls of one step are announced together, and told apart by a number behind the step's."""
+    """Calls of one step are announced together, and distinguished by a number behind the step's."""
     decision = CallParallel((CallTool("a"), CallTool("b")))
     facts = [
         decided("CallParallel"),
@@ -535,7 +535,7 @@ def paused(reason: str) -> Event:
 
 
 def test_a_pause_in_the_middle_of_a_call_is_shown_by_its_question(view: View) -> None:
-    """It asks what became of a call that was interrupted; nobody has parked the run."""
+    """It asks for the outcome of an interrupted call; the run is not parked."""
     lines(view, planned(CallTool("pay")), begun("pay"))
     assert lines(view, paused("await_input")) == []
     assert view.main.pause_reason == ""

@@ -109,7 +109,7 @@ async def published(
 
 @pytest.fixture(autouse=True)
 def _own_git(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees the configuration of whoever runs it."""
+    """No test reads the configuration of the user who runs it."""
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
@@ -179,7 +179,7 @@ async def test_the_goal_says_since_what_and_into_which_file(clone: Clone) -> Non
 
 
 async def test_without_a_tag_the_notes_have_every_commit(clone: Clone) -> None:
-    """A history that was never released is told from its beginning."""
+    """The notes of a history without a release begin with its first commit."""
     clone.git("tag", "-d", "v1.0")
     run = await published(answer=no)
     assert run.asked[0]["text"].startswith("# Changes so far\n\nCommits so far: 4.\n")
@@ -196,7 +196,7 @@ async def test_a_shallow_clone_is_listed_as_far_as_it_goes(
 
 
 async def test_nothing_new_ends_well(clone: Clone) -> None:
-    """When nothing was committed since the last tag, the run says so, asks nobody and spawns nothing."""
+    """When nothing was committed since the last tag, the run's answer says so; it asks no person and spawns nothing."""
     clone.git("tag", "v2.0")
     run = await published()
     assert run.finish == Finish(FinishReason.GOAL, "Nothing to tell: there are no commits since v2.0.")

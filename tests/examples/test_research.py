@@ -82,7 +82,7 @@ async def test_a_sub_question_is_answered_beside_the_run(example: Any) -> None:
     ],
 )
 async def test_a_quotation_that_is_not_there_is_refused(example: Any, path: str, words: str, why: str) -> None:
-    """Words that a file does not hold, files that are not there and files outside prove nothing; the model is told."""
+    """Words that a file does not hold, missing files and files outside prove nothing; the model learns it."""
     _, agent = example
     model = ScriptedLLM([calls_tools(("quote", {"path": path, "words": words})), "I did not find it."])
     await run_of(agent, model)
@@ -101,7 +101,7 @@ def test_a_quotation_may_be_broken_into_lines(example: Any) -> None:
 
 
 async def test_it_changes_nothing(example: Any) -> None:
-    """No tool of it writes, so that nobody has to be asked."""
+    """None of its tools writes, so no approval is needed."""
     _, agent = example
     assert {one.tool.side_effects for one in agent.tools} <= {SideEffect.READ, SideEffect.PURE, SideEffect.EXTERNAL}
     model = ScriptedLLM(["Nothing to do."])

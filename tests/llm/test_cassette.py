@@ -431,7 +431,7 @@ class TestMisses:
         assert caught.value.diff.splitlines()[-2:] == ["-    c", "+    d"]
 
     async def test_a_long_difference_is_cut(self, tape: Path) -> None:
-        """Nobody reads a thousand lines, or one of a million characters."""
+        """A person cannot read a thousand lines, or one of a million characters."""
         await recorded(tape, ["1"], [asking("\n".join(f"old {at}" for at in range(500)))])
         with pytest.raises(CassetteMissError) as caught:
             await replay(tape).complete(asking("y" * 100_000 + "\n".join(f"new {at}" for at in range(500))))

@@ -157,7 +157,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_an_ordinary_task_goes_on():
-    """A task that nobody cancelled passes."""
+    """A task that was not cancelled passes."""
     assert raise_if_cancelled() is None
 
 

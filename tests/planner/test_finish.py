@@ -71,7 +71,7 @@ async def test_a_cancelled_caller_gets_its_cancellation():
 
 
 async def test_one_instance_serves_128_runs():
-    """Concurrent runs on one instance each get their own run id, and a cancelled one disturbs nobody."""
+    """Concurrent runs on one instance each get their own run id, and a cancelled one disturbs no other."""
     planner = FinishPlanner(Finish(FinishReason.GOAL, "p", {"shared": 1}))
 
     async def one(number: int) -> dict:

@@ -59,7 +59,7 @@ def test_a_long_text_in_parts(text):
 
 
 def test_a_part_shows_something():
-    """A stretch of blanks would be refused, and nobody misses it."""
+    """A stretch of blanks would be refused, and is not needed."""
     parts = to_content("x" * 8_000 + " " * 8_000 + "y").parts
     assert [part.text[0] for part in parts] == ["x", "y"]
 

@@ -225,7 +225,7 @@ async def test_of_callers_at_once_one_opens(bus: MemoryEventBus, recorder: Event
 
 
 async def test_touching_moves_last_seen(registry: SessionRegistry, recorder: EventRecorder, clock: FakeClock) -> None:
-    """Only that, and it is told; a session that is not there, or closed, cannot be touched."""
+    """Only that, and an event is published; a session that is not there, or closed, cannot be touched."""
     opened = await registry.ensure_open(ME)
     clock.advance(60)
     touched = await registry.touch(ME)
@@ -317,7 +317,7 @@ async def test_lists_narrow_by_time_and_state(registry: SessionRegistry, clock: 
 async def test_looking_at_others_needs_a_scope_and_is_audited(
     registry: SessionRegistry, starting: Starting, recorder: EventRecorder
 ) -> None:
-    """An admin sees whole tenants, after a restart too; a blank name is nobody's."""
+    """An admin sees whole tenants, after a restart too; a blank name matches no one."""
     for who in (ME, named("s2", user="bob"), named("s3", tenant="other")):
         await registry.ensure_open(who)
     recorder.clear()
@@ -357,7 +357,7 @@ async def test_a_row_that_cannot_be_read_is_named_and_skipped(
 
 
 async def test_a_context_that_cannot_be_read_is_named(registry: SessionRegistry, store: SlowStore) -> None:
-    """What somebody else wrote there is no reason to hide other sessions."""
+    """A foreign row there does not hide other sessions."""
     await store.open_session(ME, context=b"{")
     await registry.ensure_open(named("s2"))
     with pytest.raises(SessionCorruptError, match="'s1'"):
@@ -606,7 +606,7 @@ async def test_many_callers_of_one_process_never_get_a_conflict(
 async def test_what_was_visited_a_moment_ago_is_not_asked_for_again(
     registry: SessionRegistry, store: SlowStore, clock: FakeClock
 ) -> None:
-    """A start within a minute costs nothing; a minute later it is one look, and a write only if nobody has seen it."""
+    """A start within a minute costs nothing; a minute later it is one look, and a write only if it is unseen."""
     opened = await registry.visit(ME)
     clock.advance(59)
     assert await registry.visit(ME) == opened

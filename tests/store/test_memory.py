@@ -142,7 +142,7 @@ async def test_a_body_stays_for_as_long_as_a_run_names_it() -> None:
 
 
 async def test_what_was_kept_for_runs_goes_with_them() -> None:
-    """Groups that ended, waits and sessions that nobody opened: nothing stays that only the deleted runs had."""
+    """Groups that ended, waits and sessions that were never opened: nothing stays that only the deleted runs had."""
     store = MemoryStore(keep_ended=2, keep_strays=1)
     tables = store._tables
     for number in range(10):
@@ -169,7 +169,7 @@ async def test_what_was_kept_for_runs_goes_with_them() -> None:
 
 
 async def test_a_session_stays_for_what_happened_in_it_and_for_who_opened_it() -> None:
-    """Its events are counted in its row; whoever opened it finds it again."""
+    """Its events are counted in its row; its owner finds it again."""
     store = MemoryStore(keep_ended=0)
     opened, published = Identity("t", "u", "opened"), Identity("t", "u", "told")
     await store.open_session(opened)

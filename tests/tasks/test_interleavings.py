@@ -211,7 +211,7 @@ class Interleavings(RuleBasedStateMachine):
     @precondition(lambda self: self.spawned)
     @rule(index=st.integers(0, 20))
     def wait(self, index: int) -> None:
-        """Somebody waits for a task."""
+        """A caller waits for a task."""
         task_id = self.a_task(index)
         assert task_id is not None
         self.waits.append((task_id, self.start(self.registry.wait_ended(task_id, who=ME))))
@@ -243,7 +243,7 @@ class Interleavings(RuleBasedStateMachine):
     @precondition(lambda self: self.group_ids)
     @rule(index=st.integers(0, 5))
     def watch(self, index: int) -> None:
-        """Somebody watches a group."""
+        """A caller watches a group."""
         group_id = self.a_group(index)
         assert group_id is not None
         if group_id in self.known_groups():

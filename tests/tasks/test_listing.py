@@ -311,7 +311,7 @@ async def test_one_task_in_detail() -> None:
 
 
 async def test_details_of_others_are_not_found() -> None:
-    """A blank id is invalid, an unknown or foreign one not found, and nobody gets nothing."""
+    """A blank id is invalid, an unknown or foreign one not found, and a call without an identity returns nothing."""
     house = await House().fill()
     for blank in ("", "  "):
         with pytest.raises(InvalidRequestError, match="id"):

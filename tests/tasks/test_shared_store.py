@@ -133,7 +133,7 @@ async def test_no_listener_gets_an_end_of_another_process(starting: Starting) ->
 async def test_a_store_that_is_away_for_a_while_strands_no_run(
     starting: Starting, store: RemoteStore, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whether a task has ended is asked again; with nobody left nothing is armed."""
+    """Whether a task has ended is asked again; without waiting callers no timer is set."""
     here, there = starting(), starting()
     _, task_id = await grown(there)
     waiting = asyncio.create_task(here.wait_ended(task_id, who=ME))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SESSION = Identity("tenant", "user", "session")
 UNKNOWN = "unknown"
-"""What the effect `pay` answers when nobody can say whether it acted."""
+"""What the effect `pay` returns if it is not known whether it acted."""
 
 _PATIENCE_S = 60.0
 
@@ -219,7 +219,7 @@ class HostBench:
         await self.hosts.aclose()
 
     async def boot(self, death: Death | None = None) -> Engine:
-        """A new engine in place of the old one, which nobody serves yet."""
+        """A new engine in place of the old one, without a serving worker yet."""
         await self.stop()
         self._engine = await self.hosts.open(death)
         return self._engine
@@ -346,7 +346,7 @@ def request(run_id: str, **fields: Any) -> RunRequest:
 
 
 def control(run_id: str, type: ControlType, payload: dict[str, Any] | None = None, id: str = "") -> ControlEvent:
-    """A control for a run, from somebody who may send any."""
+    """A control for a run, from a caller that may send any."""
     who = SESSION.with_run(run_id)
     return ControlEvent(type, who, Scope.ADMIN, who.tenant_id, payload, id)
 

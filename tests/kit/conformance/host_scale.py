@@ -136,7 +136,7 @@ async def three_hundred_runs_wait(bench: HostBench) -> None:
 
 
 async def an_approval_sent_while_no_worker_is_up_is_applied(bench: HostBench) -> None:
-    """The run is parked, its process is killed, a control is sent, and only then somebody serves."""
+    """The run is parked, its process is killed, a control is sent, and only then a worker serves."""
     pause = await bench.pause("r")
     await bench.start("r", held, goal=pause.token)
     await bench.phase("r", RunPhase.PARKED)

@@ -173,7 +173,7 @@ async def sealing_ends_a_group_whose_members_have_ended(bench: Bench) -> None:
 
 
 async def an_empty_group_does_not_end_by_itself(bench: Bench) -> None:
-    """A sealed group without members waits for somebody to resolve or cancel it."""
+    """A sealed group without members waits until a caller resolves or cancels it."""
     group = await bench.group()
     sealed = await bench.registry.seal_group(group.id, who=ME)
     expect_equal(sealed.status, GroupStatus.SEALED, "the sealed group")

@@ -184,7 +184,7 @@ async def an_ended_descendant_ends_the_walk(bench: Bench) -> None:
 
 
 async def a_child_in_another_session_is_not_reached(bench: Bench) -> None:
-    """Naming somebody else's task as parent puts nothing under it."""
+    """A foreign task as parent gets no child."""
     root = await bench.running()
     strays = [await bench.spawn(other.with_run(""), parent_task_id=root) for other in OTHERS]
     await bench.registry.cancel(root, who=ME)
@@ -304,7 +304,7 @@ async def a_refused_event_changes_nothing(bench: Bench) -> None:
 
 
 async def a_cascade_happens_whole_or_not_at_all(bench: Bench) -> None:
-    """When one event of a tree that is cancelled cannot be published nobody is cancelled, and it can be repeated."""
+    """When one event of a tree that is cancelled cannot be published no task is cancelled; the call can be repeated."""
     root = await bench.running()
     children = [await bench.running(parent_task_id=root) for _ in range(3)]
     bench.bus.refuse_after(2)

@@ -136,7 +136,7 @@ async def no_more_children_than_allowed(bench: StoredBench) -> None:
 
 
 async def no_session_fills_the_tree_of_another(bench: StoredBench) -> None:
-    """Naming somebody else's task as parent counts nowhere, and is not refused for what they have spawned."""
+    """A foreign task as parent does not count, and its owner's tasks do not fill the limit."""
     process = await bench.start(limits=TaskLimits(max_children=1, max_tree=1))
     root = await process.spawn()
     strays = [await process.spawn(other.with_run(""), parent_task_id=root) for other in OTHERS * 2]

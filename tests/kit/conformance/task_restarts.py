@@ -80,7 +80,7 @@ Scenario: TypeAlias = Callable[[StoredBench], Awaitable[None]]
 
 
 async def a_task_comes_back_as_it_was(bench: StoredBench) -> None:
-    """In every status, field for field; and to nobody of another session."""
+    """In every status, field for field; and to no caller of another session."""
     first = await bench.start()
     ids = [await first.spawn(query=f"q{n}", priority=n, description="d", idempotency_key=f"k{n}") for n in range(6)]
     registry = first.registry

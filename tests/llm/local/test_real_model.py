@@ -179,7 +179,7 @@ def bus() -> MemoryEventBus:
 
 
 def test_a_cancelled_call_gives_back_the_server(model: Model) -> None:
-    """Whoever stops listening stops the model, which is free for the next call."""
+    """A client that hangs up stops the model, which is free for the next call."""
 
     async def give_up() -> None:
         begun = asyncio.Event()

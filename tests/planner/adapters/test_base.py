@@ -164,7 +164,7 @@ async def test_a_cancelled_or_late_run_ends_without_a_turn() -> None:
 
 
 async def test_an_incomplete_identity_is_refused() -> None:
-    """Nobody's run asks no model."""
+    """A run without an identity calls no model."""
     with pytest.raises(IdentityMissingError):
         await never().next(RunContext(quadruple=Quadruple("tenant", "", "session", "run")))
 
@@ -188,7 +188,7 @@ async def test_what_came_beside_the_decision_is_handed_on() -> None:
 
 
 async def test_a_stream_is_closed_even_when_the_turn_fails() -> None:
-    """Whoever listens hears the end exactly once."""
+    """A listener gets the end exactly once."""
     received: list[tuple[str, bool, ChunkKind]] = []
 
     async def take(run: RunContext, chunks: ChunkStream) -> Turn:
@@ -216,7 +216,7 @@ def test_a_restart_voids_only_what_was_streamed() -> None:
 
 
 def test_without_a_listener_nothing_is_streamed() -> None:
-    """A run that nobody watches costs no streaming."""
+    """A run without a subscriber costs no streaming."""
     chunks = ChunkStream(None)
     chunks.add_text("x")
     chunks.restart()

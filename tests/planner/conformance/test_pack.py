@@ -97,7 +97,7 @@ class SpeaksText(answers("a text")):
 
 
 class Malformed(answers(CallTool(""))):
-    """Returns a decision that nobody can act on."""
+    """Returns a decision that no runtime can execute."""
 
 
 class Changes:

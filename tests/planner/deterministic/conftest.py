@@ -25,7 +25,7 @@ async def registry() -> AsyncIterator[InProcessTaskRegistry]:
 
 
 class Runs:
-    """Makes contexts of runs: `runs("r-1")`, or of somebody else with `tenant=`, `user=`, `session=`."""
+    """Makes contexts of runs: `runs("r-1")`, or of another principal with `tenant=`, `user=`, `session=`."""
 
     def __call__(
         self, run_id: str = "r-1", *, tenant: str = "t", user: str = "u", session: str = "s", **fields: object

@@ -127,7 +127,7 @@ async def test_the_first_visit_spawns(registry, runs):
 
 
 async def test_acting_on_the_decision_finds_the_task(registry, runs):
-    """Whoever carries the returned decision out asks for the same task and gets the one that is there."""
+    """A runtime that executes the returned decision requests the same task and gets the existing one."""
     decision = await tree(registry, spawning()).next(runs())
     request = spawn_request(ME, decision, decision.idempotency_key, decision.group_id)
     handle = await registry.spawn(request)
@@ -257,7 +257,7 @@ async def test_a_given_group_is_used(registry, runs):
 
 
 async def test_a_given_group_that_takes_no_members_fails_the_step(registry, runs):
-    """A group that somebody sealed already is a step error."""
+    """A group that is sealed already is a step error."""
     await group_of(registry, "mine")
     with pytest.raises(DeterministicStepError) as caught:
         await tree(registry, spawning(group_id="mine")).next(runs())
@@ -342,7 +342,7 @@ async def test_a_failing_builder_is_asked_again(registry, runs):
 
 @pytest.mark.parametrize("turns", range(1, 4))
 async def test_a_cancelled_call_leaves_the_step_usable(turns, runs):
-    """A caller that is cancelled while it spawns blocks nobody; the next call takes the step up again."""
+    """A caller that is cancelled while it spawns blocks no other; the next call takes the step up again."""
     registry = InProcessTaskRegistry(bus=MemoryEventBus(), store=RemoteStore(3))
     planner = tree(registry, spawning())
     call = asyncio.create_task(planner.next(runs()))

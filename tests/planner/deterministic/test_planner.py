@@ -208,7 +208,7 @@ async def test_cancellation_inside_a_step_is_no_step_error(runs):
 
 
 async def test_one_instance_serves_128_runs(runs):
-    """Concurrent runs on one planner each get the decision of their own context; cancelled ones disturb nobody."""
+    """Concurrent runs on one planner each get the decision of their own context; cancelled ones disturb no other."""
 
     class Slow:
         async def decide(self, run):

@@ -136,7 +136,7 @@ def test_every_request_is_legal(story, mode):
 @settings(deadline=None)
 @given(moments, st.sampled_from(["never", "text"]))
 def test_looking_on_the_way_changes_nothing(story, mode):
-    """What was built before does not matter: a history that nobody looked at gives the same request."""
+    """What was built before does not matter: a history without earlier builds gives the same request."""
     trajectory, requests = lived(story, mode)
     fresh = Trajectory(
         steps=list(trajectory.steps),

@@ -118,7 +118,7 @@ async def test_identity_is_needed(make_run, emitted, part):
 
 
 async def test_the_model_is_asked_under_the_identity_of_the_run(make_run):
-    """The ambient identity is the run's while the model is asked, whoever's it was before, and as before afterwards."""
+    """The ambient identity is the run's while the model is asked, and as before afterwards."""
     asked_as = []
 
     def note(request: CompleteRequest):

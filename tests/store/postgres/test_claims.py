@@ -1,4 +1,4 @@
-"""A claim waits for nobody, and what it leaves or takes beside others is not forgotten."""
+"""A claim never waits for another, and what it leaves or takes is not forgotten."""
 
 from __future__ import annotations
 

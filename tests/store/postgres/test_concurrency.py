@@ -158,7 +158,7 @@ async def test_those_who_start_in_sessions_and_close_them_never_lock_each_other(
 
 
 async def test_a_reader_across_sessions_misses_no_event(place: Any) -> None:
-    """Whoever has seen an event has seen every one with a smaller number, however many write at the same time."""
+    """A subscriber that has an event has every one with a smaller number, with any number of concurrent writers."""
     stores = [await place.open() for _ in range(3)]
     written = asyncio.Event()
     seen: list[EventRow] = []

@@ -53,7 +53,7 @@ async def test_tables_of_another_version_are_left_alone(place: Any) -> None:
 
 
 async def test_several_processes_may_open_it_first(place: Any) -> None:
-    """Whoever comes first makes the tables and functions, the others wait for it."""
+    """The first store makes the tables and functions, the others wait for it."""
     stores = await asyncio.gather(*(place.open() for _ in range(5)))
     await start(stores[0], "r")
     assert [len((await store.runs(RunQuery())).rows) for store in stores] == [1] * 5

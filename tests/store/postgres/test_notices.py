@@ -1,4 +1,4 @@
-"""Stores in Postgres hear of each other within milliseconds, and of nobody else."""
+"""Stores in Postgres notice each other's changes within milliseconds, and no other ones."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def test_own_changes_call_a_listener_once(place: Any) -> None:
 
 
 async def test_a_notice_that_fails_is_given_again(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever listens may have kept its connection, and hears of the change from nobody else."""
+    """A listening store may have kept its connection, and gets the change from no other source."""
     mine, theirs = await place.open(), await place.open()
     ear = await listening(mine)
     give, failures = notifier.fetch, [1, 2]
@@ -155,7 +155,7 @@ async def test_notices_of_other_schemas_are_ignored(place: Any, other_place: Any
 
 
 async def test_closing_ends_the_listening(place: Any) -> None:
-    """A closed store calls nobody and holds no connection."""
+    """A closed store calls no listener and holds no connection."""
     mine, theirs = await place.open(), await place.open()
     ear = await listening(mine)
     await mine.aclose()

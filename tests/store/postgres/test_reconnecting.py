@@ -92,7 +92,7 @@ async def test_an_answer_whose_answer_is_lost_is_given_once(frail: PostgresStore
 
 @pytest.mark.parametrize("answers", range(ANSWERS))
 async def test_a_control_whose_answer_is_lost_is_sent_once(frail: PostgresStore, proxy: Any, answers: int) -> None:
-    """Whoever sent it hears that it is new, and it is there once."""
+    """Its sender gets that it is new, and it is stored once."""
     await start(frail, "r")
     proxy.cut_after(answers)
     send = SendControl(run_id="r", event_id="e", type="PAUSE", data=b"{}")

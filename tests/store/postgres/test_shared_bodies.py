@@ -41,7 +41,7 @@ async def test_a_body_is_kept_while_anybody_names_it(place: Any) -> None:
 
 
 async def test_a_worker_that_is_late_may_live_on(place: Any) -> None:
-    """Whoever was taken for dead begins anew with its next sign of life, and keeps the runs that it claims then."""
+    """A worker that counted as dead rejoins with its next sign of life, and keeps the runs that it claims then."""
     clock = FakeClock()
     mine, theirs = await place.open(clock), await place.open(clock)
     await mine.join("late")

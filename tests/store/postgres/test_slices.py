@@ -13,7 +13,7 @@ from tests.kit.slices import check_lists, fill
 
 
 async def test_pages_of_slices_find_every_run_once(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever's runs are asked for, and whatever narrows them, in both orders; counts agree unless they are capped."""
+    """For any owner and any filter, in both orders; counts agree unless they are capped."""
     monkeypatch.setattr(ways, "SLICE", 4)
     whole = MemoryStore(clock=(clock := FakeClock()))
     await fill(whole, clock)

@@ -1,4 +1,4 @@
-"""Workers on one database see each other die, and nobody who was thought dead can write."""
+"""Workers on one database notice each other's death, and one that was taken for dead cannot write."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def freed(store: PostgresStore, worker: str) -> int:
 
 
 async def test_the_runs_of_a_killed_process_are_free(place: Any) -> None:
-    """Its lock ends with it, long before its lease; whoever looks frees what it held."""
+    """Its lock ends with it, long before its lease; the next worker that looks releases its runs."""
     store = await place.open()
     await store.join("mine")
     async with busy(place.url, "killed", 1) as process:

@@ -73,7 +73,7 @@ def test_the_dead_are_cleared_away(locks: WorkerLocks, others: WorkerLocks, path
 
 
 def test_a_folder_that_vanishes_is_made_again(locks: WorkerLocks, others: WorkerLocks) -> None:
-    """Whoever leaves last removes the folder; the next worker makes it anew."""
+    """The last worker to leave removes the folder; the next worker makes it anew."""
     locks.take("a")
     locks.drop_all()
     others.drop_all()
