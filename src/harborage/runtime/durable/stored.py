@@ -372,7 +372,7 @@ class StoredEngine:
         else:
             self._remove_run(run)
             if released is None:
-                looks_again = False  # the store has told of the end, and so of what it makes ready
+                looks_again = False  # the store has notified of the end, and of the runs that it wakes
             else:
                 await self._release(run, record, released)
         finally:

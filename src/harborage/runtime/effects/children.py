@@ -2,7 +2,7 @@
 
 A group that a decision names is opened by the first spawn of the run that names it; the same name in another run, a
 child too, is another group, which other runs reach by its id only. The run that opened it seals it when it waits for
-it, or when it ends; one that nobody seals is sealed some time after its last member joined, by whoever waits for it.
+it, or when it ends; one that stays open is sealed some time after its last member joined, by the run that waits for it.
 So every wait for a group ends.
 """
 
@@ -59,7 +59,7 @@ AWAITED: Final = "_await_task"
 """The name under which the outcome of an awaited task is shown and kept."""
 
 SEAL_AFTER: Final = timedelta(minutes=5)
-"""How long after its last member joined an open group is sealed by whoever waits for it."""
+"""How long after its last member joined an open group is sealed by the run that waits for it."""
 
 LOOK_AGAIN: Final = timedelta(minutes=5)
 """How long a run that waits for a group may be out of memory before it looks at the group again."""

@@ -234,7 +234,7 @@ class CatalogToolExecutor:
         tool_context: ToolContext = _NO_CONTEXT,
         between: BetweenAttempts = nullcontext,
     ) -> ToolOutcome:
-        """Make one call and say what became of it; a failure is an outcome, never an exception.
+        """Make one call and return its outcome; a failure is an outcome, never an exception.
 
         Of a run that `is_recorded`, a heavy result is represented by its summary from here on: the artifact store has
         it all. Otherwise the outcome holds the very value beside what the planner sees of it. `between` is entered
@@ -298,13 +298,13 @@ class CatalogToolExecutor:
         return ""
 
     def tool(self, name: str) -> Tool | None:
-        """The tool of that name, whoever may see it."""
+        """Return the tool of that name, also one that the caller may not see."""
         descriptor = self._catalog.resolve(name)
         return None if descriptor is None else descriptor.tool
 
     @property
     def tool_names(self) -> tuple[str, ...]:
-        """The names of all tools of its catalog, whoever may see them."""
+        """Return the names of all tools of its catalog, also of those that the caller may not see."""
         return tuple(tool.name for tool in self._catalog.tools)
 
     def recovery_of(self, call: CallTool) -> Recovery:

@@ -197,7 +197,7 @@ class AgentEffects:
         return outcomes
 
     async def _take_back_questions(self, live: LiveRun) -> None:
-        """Resolve what a cancelled run had asked, before its planner is called once more: nobody is to answer it."""
+        """Withdraw the questions of a cancelled run before its last planner call, so that no person answers them."""
         try:
             await withdraw_unanswered(self._services, live)
         except DatabaseError as error:
@@ -285,7 +285,7 @@ class AgentEffects:
         if gate is None or refusal:
             return Approval(refusal=refusal)
         if objection := self._objection(live, wanted.tool, wanted.args):
-            # Nobody is asked about a call that could not be made.
+            # No person is asked about a call that could not be made.
             executor = self._catalog_executor(live)
             is_args = executor is not None and executor.refuses_args(wanted, live.base.catalog)
             return Approval(refusal=objection, code=INVALID_ARGS_CODE if is_args else "")
@@ -318,7 +318,7 @@ class AgentEffects:
                 live.was_cut_at_gate = True  # it may be asked all the same: the store was at it
             raise
         except HarborageError as error:
-            self._services.reraise_refusal(error)  # nobody has refused the call: it asks again once the database serves
+            self._services.reraise_refusal(error)  # the call was not refused: it asks again once the database works
             await live.mailbox.wait_for_answers()
             return Approval(refusal=error_reason(error))
 

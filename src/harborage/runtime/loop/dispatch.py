@@ -135,7 +135,7 @@ async def _allowed_branches(decision: CallParallel, run: RunState, io: Durable) 
     """The parallel call with every gated branch as it was approved, or why it is not made."""
     join = join_of(decision)
     if isinstance(join, ToolOutcome):
-        return join  # nobody is asked about a call that could not be made
+        return join  # no person is asked about a call that could not be made
     gated = [index for index, call in enumerate(decision.branches) if call.tool in run.gated_tools]
     asked = [partial(_approved_branch, decision.branches[index]) for index in gated]
     answers = await io.gather(asked, JoinSpec(JoinKind.ALL))

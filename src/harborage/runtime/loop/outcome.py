@@ -108,7 +108,7 @@ def bounded(error: str) -> str:
 
 
 def unknown(tool: str, why: str = "") -> ToolOutcome:
-    """The outcome of a call whose worker died during it: nobody knows whether it acted."""
+    """The outcome of a call whose worker died during it: it is not known whether it acted."""
     text = f'tool "{tool}" was interrupted when its worker died; whether it acted is unknown, so it is not called again'
     return failed(f"{text} ({why})" if why else text, OutcomeStatus.UNKNOWN)
 
