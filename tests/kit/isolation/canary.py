@@ -11,11 +11,12 @@ import msgspec
 
 from harborage.errors import HarborageError
 from harborage.identity import Identity
-from tests.kit.isolation.operations import OPERATIONS, Operation
+from tests.kit.isolation.checked import EVERY, CrossedError
 from tests.kit.isolation.tenants import Tenants
 
 if TYPE_CHECKING:
     from harborage.state.storage import Storage
+    from tests.kit.isolation.operations import Operation
 
 _MARK: Final = re.compile(r"canary-\d+-")
 _TRIPLE: Final = re.compile(r"tenant_id='([^']*)', user_id='([^']*)', session_id='([^']*)'")
@@ -39,7 +40,7 @@ async def watch(storage: Storage | None, *, principals: int, operations: int, se
     """
     luck = random.Random(seed)
     tenants, watched = Tenants(principals, luck, storage), Watched()
-    names = list(OPERATIONS)
+    names = list(EVERY)
     try:
         await tenants.open()
         for turn in range(operations):
@@ -54,11 +55,14 @@ async def watch(storage: Storage | None, *, principals: int, operations: int, se
 
 
 async def _one(tenants: Tenants, me: Identity, name: str, watched: Watched) -> None:
-    operation = OPERATIONS[name]
+    operation = EVERY[name]
     tenants.caller = me
     tenants.asked.clear()
     try:
         result = await operation.act(tenants, me)
+    except CrossedError as error:
+        watched.leaks.append(f"{name}: {me}: {error}")
+        return
     except HarborageError as error:
         watched.refused[name] += 1
         shown = f"{error!r} {error}"

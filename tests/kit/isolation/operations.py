@@ -310,4 +310,4 @@ OPERATIONS: dict[str, Operation] = {
     "runs.kept": Operation(_kept_runs),
     "runs.controls": Operation(_controls),
 }
-"""By name, everything that a principal can do."""
+"""By name, what a principal can do whose answers show values; `checked` has the others."""

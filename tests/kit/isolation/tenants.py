@@ -55,7 +55,7 @@ class Tenants:
     async def open(self) -> None:
         """Open a runtime; one that is open is closed before, and what it remembers with it."""
         await self.aclose()
-        self._runtime = await Runtime(planner=_Finisher(), storage=self.storage).__aenter__()
+        self._runtime = await Runtime(planner=_Finisher(), storage=self.storage, memory="truncation").__aenter__()
 
     async def aclose(self) -> None:
         """Close the runtime, if one is open."""
