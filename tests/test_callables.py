@@ -15,7 +15,7 @@ import pytest
 from harborage.app.agent import Agent
 from harborage.callables import CallbackKindError, is_async, require_async, require_sync, settled
 from harborage.drivers import DriverTable
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, InvalidOptionError
 from harborage.identity import Identity, Quadruple
 from harborage.llm import CompleteRequest
 from harborage.planner import (
@@ -175,6 +175,15 @@ async def refusal(give: Callable[[], Any]) -> HarborageError | None:
     except HarborageError as error:
         return error
     return None
+
+
+def test_a_summariser_without_the_method_is_refused_by_name() -> None:
+    """A function in its place would fail only when the first history is summarised."""
+    for wrong in (waits, plain, "short"):
+        with pytest.raises(InvalidOptionError, match=r"summariser=.* async def summarise"):
+            Runtime(planner=FinishPlanner(), summariser=wrong)
+        with pytest.raises(InvalidConfigError, match=r"summariser .* async def summarise"):
+            CompressionRunner(wrong)
 
 
 async def test_a_callback_of_the_wrong_kind_is_refused_by_name() -> None:

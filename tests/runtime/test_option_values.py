@@ -19,9 +19,9 @@ SECOND: Final = timedelta(seconds=1)
 FIELDS: Final[dict[str, tuple[list[Any], list[Any]]]] = {
     "max_steps": ([1], [0, -1, 1.5, float("nan"), "9", True, None]),
     "limits": ([Limits(steps=1)], [None, {}, 5]),
-    "heavy_threshold": ([0], [-1, 1.5, "9", True, None]),
+    "heavy_threshold": ([1], [0, -1, 1.5, "9", True, None]),
     "max_skills": ([0], [-1, 1.5, "9", True, None]),
-    "max_spawn_depth": ([0], [-1, float("nan"), None]),
+    "max_spawn_depth": ([1], [0, -1, float("nan"), None]),
     "max_children": ([1], [0, -1, 1.5, None]),
     "max_tree": ([1], [0, -1, 1.5, None]),
     "max_running": ([1], [0, -1, 1.5, None]),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from harborage.errors import InvalidOptionError
 from harborage.events import BusConfig, MemoryEventBus, ToolApprovalRequestedPayload
 from harborage.identity import Identity
 from harborage.planner import (
@@ -142,11 +143,19 @@ async def test_pausing_parks_it_at_the_next_boundary(runtimes: Runtimes) -> None
 
 
 async def test_its_priority_is_its_tasks(runtimes: Runtimes) -> None:
-    """An admin may change it."""
+    """An admin may change it; one outside the range of priorities is refused where it is written."""
     bench, run, _ = await begun(runtimes, GOAL)
     admin = await bench.rt.run(run.id, who=ME, scope=Scope.ADMIN)
     await admin.prioritize(9)
     await settle()
+    assert (await bench.rt.tasks.get(run.id, who=ME)).priority == 9
+    for wrong in (1001, -1001, 1e300, float("inf"), True, "9"):
+        with pytest.raises(InvalidOptionError, match="from -1000 to 1000"):
+            await admin.prioritize(wrong)
+        with pytest.raises(InvalidOptionError, match="from -1000 to 1000"):
+            await bench.rt.tasks.prioritize(run.id, wrong, who=ME)
+        with pytest.raises(InvalidOptionError, match="from -1000 to 1000"):
+            await bench.rt.start("g", who=ME, priority=wrong)
     assert (await bench.rt.tasks.get(run.id, who=ME)).priority == 9
     await run.resume()
     await bench.end(run)

@@ -57,13 +57,18 @@ class CompressionRunner:
     """Summarises a history that has outgrown the run's token budget, once unless called with `again`.
 
     Raises:
-        InvalidConfigError: there is no summariser.
+        InvalidConfigError: there is no summariser, or it has no method `summarise`.
         CallbackKindError: the summariser is not async, or the estimator is.
     """
 
     def __init__(self, summariser: Summariser, *, token_estimator: TokenEstimator | None = None) -> None:
         if summariser is None:
             raise InvalidConfigError("CompressionRunner needs a summariser; leave the runner out to never compress")
+        if not hasattr(summariser, "summarise"):
+            raise InvalidConfigError(
+                f"the summariser is a {type(summariser).__name__}; "
+                "give an object with the method async def summarise(run, trajectory)"
+            )
         require_async(summariser.summarise, "summariser.summarise")
         require_sync(token_estimator, "token_estimator")
         self._summariser = summariser

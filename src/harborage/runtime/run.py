@@ -21,6 +21,7 @@ from harborage.runtime.durable.pauses.errors import (
 from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope, check_scope
 from harborage.runtime.loop.errors import NoOutstandingPauseError, SteeringError
 from harborage.runtime.loop.pauses import Pause, PauseFilter
+from harborage.tasks.rules import check_priority
 
 if TYPE_CHECKING:
     from harborage.events import Event, EventBus
@@ -198,7 +199,12 @@ class Run:
         return await self._answer(ControlType.REJECT, token, _answer_body(reason, None))
 
     async def prioritize(self, priority: int) -> bool:
-        """Change the priority of the run's task; needs a handle with `scope=Scope.ADMIN`."""
+        """Change the priority of the run's task; needs a handle with `scope=Scope.ADMIN`.
+
+        Raises:
+            InvalidOptionError: it is no whole number from -1000 to 1000.
+        """
+        check_priority(priority, "prioritize: priority")
         return await self._send(ControlType.PRIORITIZE, {"priority": priority})
 
     async def _answer(self, type: ControlType, token: str, body: dict[str, Any] | None) -> bool:

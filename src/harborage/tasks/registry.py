@@ -65,7 +65,7 @@ from harborage.tasks.requests import (
 )
 from harborage.tasks.rows import outcome_of_failure, outcome_of_result, patch_of, task_of
 from harborage.tasks.rules import Move as Step
-from harborage.tasks.rules import target_of
+from harborage.tasks.rules import check_priority, target_of
 from harborage.tasks.spawning import Spawning
 from harborage.tasks.trees import Children, below, cancellation, circle, rows_of
 
@@ -265,6 +265,7 @@ class InProcessTaskRegistry:
     async def prioritize(
         self, task_id: TaskID, priority: int, *, who: Who | None = None, write: RunWriter | None = None
     ) -> bool:
+        check_priority(priority, "tasks.prioritize: priority")
         for _ in range(MAX_TRIES):
             row = await self._row(task_id, who, "tasks.prioritize")
             if row.priority == priority:

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from harborage.errors import InvalidOptionError
 from harborage.tasks.errors import GroupInvalidTransitionError, GroupNotSealedError, InvalidTransitionError
 from harborage.tasks.model import GroupCompletion, GroupStatus, MemberOutcome, Task, TaskFailure, TaskGroup, TaskStatus
 
@@ -55,6 +56,16 @@ MOVES: Final[Mapping[Move, tuple[frozenset[TaskStatus], TaskStatus]]] = MappingP
     }
 )
 """From where each move is possible, and where it leads."""
+
+
+def check_priority(value: object, option: str) -> None:
+    """Accept the priority of a task.
+
+    Raises:
+        InvalidOptionError: it is no whole number from -1000 to 1000.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or not -1000 <= value <= 1000:
+        raise InvalidOptionError(option, value, "a whole number from -1000 to 1000")
 
 
 def target_of(move: Move, prior: TaskStatus, task_id: str = "") -> TaskStatus:

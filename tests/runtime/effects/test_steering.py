@@ -257,6 +257,14 @@ async def test_where_controls_fail_loud_a_pause_they_opened_is_given_up(served: 
     assert (await services.pauses.status(opened[0].token, who=RUN)).decision == "reject"
 
 
+@pytest.mark.parametrize("priority", [1001, -1001, 1.5, 1e300, float("inf"), float("nan"), True, None])
+async def test_a_priority_outside_the_range_is_refused(served: Callable[..., AgentServices], priority: Any) -> None:
+    """Before any store is asked, which has a range of its own."""
+    services = served(control_errors=ControlErrors.FAIL)
+    with pytest.raises(PayloadInvalidError, match="from -1000 to 1000"):
+        await apply(services, control("PRIORITIZE", {"priority": priority}))
+
+
 async def test_an_answer_handed_over_in_mid_step_is_published_like_any_other(
     served: Callable[..., AgentServices],
 ) -> None:

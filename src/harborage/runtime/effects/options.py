@@ -15,6 +15,7 @@ from harborage.runtime.loop.controls import Scope
 from harborage.runtime.loop.limits import Limits
 from harborage.sessions import SessionPolicy
 from harborage.tasks import DEFAULT_MAX_CHILDREN, DEFAULT_MAX_TREE
+from harborage.tasks.rules import check_priority
 
 if TYPE_CHECKING:
     from harborage.planner import OperatorPlannerConfig
@@ -24,9 +25,9 @@ _NONE: Final = timedelta()
 _PLAIN: Final = (str, bytes, int, float)
 _LEAST: Final = {
     "max_steps": 1,
-    "heavy_threshold": 0,
+    "heavy_threshold": 1,
     "max_skills": 0,
-    "max_spawn_depth": 0,
+    "max_spawn_depth": 1,
     "max_children": 1,
     "max_tree": 1,
     "max_running": 1,
@@ -61,7 +62,7 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     - `token_budget`: the estimated tokens of a history above which it is summarised; 0 switches summaries off, None
       takes the model's window. With 0 or an unknown window, a history that the model finds too long is shortened
       without a model.
-    - `heavy_threshold`: bytes of JSON from which a tool result goes to the artifact store.
+    - `heavy_threshold`: bytes of JSON from which a tool result goes to the artifact store; with 1 each one does.
     - `built_in`: the names of the built-in tools that runs may use.
     - `is_parallel_atomic`: one invalid branch keeps all branches of a parallel call from running.
 
@@ -143,6 +144,7 @@ def with_operator(options: RuntimeOptions, section: OperatorPlannerConfig) -> Ru
 
 
 _POLICY: Final = "a policy, such as AlwaysDeny() or BySideEffect(['write', 'external'])"
+_SUMMARISER: Final = "an object with the method async def summarise(run, trajectory)"
 _OBJECTS: Final = {
     "bus": "an open EventBus (RuntimeOptions.event_driver takes a name)",
     "artifacts": "an open ArtifactStore (RuntimeOptions.artifact_driver takes a name)",
@@ -159,8 +161,8 @@ def check_parts(
 
     Raises:
         InvalidOptionError: the options are no `RuntimeOptions`, the tools a single one, the agent no name, the storage
-            none, or a policy for approvals no callable.
-        CallbackKindError: the summariser is not async.
+            none, the summariser has no method `summarise`, or a policy for approvals is no callable.
+        CallbackKindError: the method `summarise` is not async.
     """
     if not isinstance(options, RuntimeOptions):
         raise InvalidOptionError("options", options, "RuntimeOptions(…)")
@@ -169,7 +171,9 @@ def check_parts(
     if not isinstance(agent, str):
         raise InvalidOptionError("agent", agent, "a name")
     if summariser is not None:
-        require_async(getattr(summariser, "summarise", summariser), "summariser.summarise")
+        if not hasattr(summariser, "summarise"):
+            raise InvalidOptionError("summariser", summariser, _SUMMARISER)
+        require_async(summariser.summarise, "summariser.summarise")
     policies: Mapping[str, object] = approvals if isinstance(approvals, Mapping) else {"": approvals}
     for name, policy in policies.items():
         if policy is not None and not callable(policy):
@@ -193,13 +197,13 @@ def check_start(goal: object, deadline: object, *, priority: object, max_steps: 
     """Accept what a run can be started with.
 
     Raises:
-        InvalidOptionError: the goal is no text, the priority no whole number, or as for `check_start_options`.
+        InvalidOptionError: the goal is no text, the priority no whole number from -1000 to 1000, or as for
+            `check_start_options`.
         ValueError: the goal is empty, or the deadline has no time zone.
     """
     if not isinstance(goal, str):
         raise InvalidOptionError("start: goal", goal, "a text")
-    if not isinstance(priority, int) or isinstance(priority, bool):
-        raise InvalidOptionError("start: priority", priority, "a whole number")
+    check_priority(priority, "start: priority")
     if not goal:
         raise ValueError("start needs a goal")
     check_start_options("start", deadline, max_steps=max_steps, scope=scope)

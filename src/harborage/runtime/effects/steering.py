@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from harborage import codec
 from harborage.clock import sleep
-from harborage.errors import error_reason
+from harborage.errors import InvalidOptionError, error_reason, error_text
 from harborage.events import ControlLifecyclePayload, EventType, PauseResumedPayload
 from harborage.identity import bound
 from harborage.planner import PauseReason, Trajectory
@@ -32,6 +32,7 @@ from harborage.runtime.loop.errors import (
 from harborage.runtime.loop.pauses import Pause, PauseDecision, PauseRequest
 from harborage.runtime.loop.state import ControlErrors, OpenPause, Steered, SteerRequest
 from harborage.state.errors import DatabaseError
+from harborage.tasks.rules import check_priority
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -317,14 +318,18 @@ def _is_resolved_by(control: ControlEvent, resolved: Pause) -> bool:
 async def _prioritize(
     services: AgentServices, who: Quadruple, control: ControlEvent, task_id: str, write: RunWriter | None
 ) -> None:
-    priority = (control.payload or {}).get("priority")
-    if isinstance(priority, bool) or not isinstance(priority, (int, float)) or priority != int(priority):
-        raise PayloadInvalidError("PRIORITIZE needs a whole number in payload.priority", bound="priority")
+    priority: Any = (control.payload or {}).get("priority")
+    if isinstance(priority, float) and priority.is_integer():
+        priority = int(priority)
+    try:
+        check_priority(priority, "payload.priority")
+    except InvalidOptionError as error:
+        raise PayloadInvalidError(f"PRIORITIZE: {error_text(error)}", bound="priority") from error
     if services.tasks is None:
         raise RunLoopMisconfiguredError("PRIORITIZE needs a task registry, and this run loop has none")
     if not task_id:
         raise PayloadInvalidError("PRIORITIZE: this run has no task to prioritise", bound="task_id")
-    await services.tasks.prioritize(task_id, int(priority), who=who, write=write)
+    await services.tasks.prioritize(task_id, priority, who=who, write=write)
 
 
 def _gate_of(services: AgentServices, who: Quadruple, control: ControlEvent) -> ApprovalGate | None:
