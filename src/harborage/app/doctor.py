@@ -33,7 +33,7 @@ from harborage.runtime.loop.seam import RunRequest
 from harborage.runtime.pauses import Coordinator
 from harborage.sessions import SessionCorruptError, SessionPolicy, SessionRegistry
 from harborage.sessions.model import session_of
-from harborage.state.errors import DatabaseError, DatabaseReadOnlyError
+from harborage.state.errors import DatabaseError, DatabaseLockedError, DatabaseReadOnlyError
 from harborage.state.storage import Storage, open_storage
 from harborage.store import RunQuery
 from harborage.store.examining import Judges
@@ -169,7 +169,7 @@ async def check_storage(
     found = [] if path is None else await _lost_log(path)
     try:
         storage = await open_storage(url)  # checks the path, the file system, the permission to write, and migrations
-    except DatabaseReadOnlyError as error:
+    except (DatabaseReadOnlyError, DatabaseLockedError) as error:
         found.append(Finding(what="access", detail=str(error), is_ok=False))
         if path is None:
             return found

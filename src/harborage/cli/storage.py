@@ -192,20 +192,21 @@ def require_database(url: str) -> None:
 async def open_kept_storage(url: str, *, writes: bool = False) -> AsyncIterator[Storage]:
     """The storage of runs that were kept before; a missing one is not created.
 
-    A read-only file is opened for reading unless the command `writes`; stderr gets a line that says so.
+    A file that is read-only, or that another process holds, is opened for reading unless the command `writes`; stderr
+    gets a line that says so.
 
     Raises:
         NoDatabaseError: there is none.
         StateError: it cannot be opened.
     """
     from harborage.clock import SYSTEM_CLOCK
-    from harborage.state.errors import DatabaseReadOnlyError
+    from harborage.state.errors import DatabaseLockedError, DatabaseReadOnlyError
     from harborage.state.storage import open_storage
 
     require_database(url)
     try:
         storage = await open_storage(url)
-    except DatabaseReadOnlyError as error:
+    except (DatabaseReadOnlyError, DatabaseLockedError) as error:
         if writes or database_file(url) is None:
             raise
         from harborage.state.sqlite import open_to_read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -10,7 +11,7 @@ import pytest
 from harborage.app.doctor import check_storage
 from harborage.cli.storage import open_kept_storage, release_expired_leases
 from harborage.clock import SYSTEM_CLOCK
-from harborage.state.errors import DatabaseReadOnlyError, MigrationError
+from harborage.state.errors import DatabaseLockedError, DatabaseReadOnlyError, MigrationError
 from harborage.state.sqlite import open_to_read, storage_of
 from harborage.state.storage import open_storage
 from harborage.store import RunQuery, Store
@@ -74,6 +75,31 @@ async def test_commands_read_a_database_that_another_process_holds(
     said = capsys.readouterr().err
     assert "shown as it is stored" in said
     assert said.count("\n") == 1
+
+
+async def test_commands_read_a_file_at_rest_that_another_process_holds(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its log is put away, so that opening it to write waits for the other process; it is opened to read instead."""
+    monkeypatch.setattr(Database, "open", partial(Database.open, busy_timeout_s=0.05))
+    await kept(path)
+    before = contents(path)
+    holder = apsw.Connection(str(path))
+    holder.execute("BEGIN IMMEDIATE")
+    async with open_kept_storage(str(path)) as storage:
+        await release_expired_leases(storage)
+        assert await names(storage.store) == ["r"]
+    said = capsys.readouterr().err
+    assert "shown as it is stored" in said
+    assert said.count("\n") == 1
+    with pytest.raises(DatabaseLockedError):
+        async with open_kept_storage(str(path), writes=True):
+            pass
+    access, *others = await check_storage(str(path), path, is_whole=True)
+    assert (access.what, access.is_ok) == ("access", False)
+    assert [one.what for one in others] == ["database", "records"]
+    holder.close()
+    assert contents(path) == before
 
 
 async def test_commands_read_a_database_that_may_not_be_written(

@@ -133,15 +133,14 @@ def connect(
 
 
 def connect_read_only(path: Path, *, busy_timeout_s: float) -> apsw.Connection:
-    """A connection to a file that may not be written, or that lies in a folder that may not be.
+    """A connection to a file that may not be written, that lies in a folder that may not be, or that others hold.
 
     Raises:
         DatabaseReadOnlyError: it cannot be read either: changes beside it wait to be put in.
         apsw.Error: whatever SQLite has against it.
     """
-    # Without its log SQLite has nothing to share with others, and needs no file beside it.
-    has_log = log_of(path).exists()
-    options = "mode=ro" if has_log else "mode=ro&immutable=1"
+    # Only a file that says that it has a log, and has none, needs files beside it that nobody may make.
+    options = "mode=ro&immutable=1" if is_log_lost(path) else "mode=ro"
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     try:
         connection = apsw.Connection(f"file:{quote(str(path))}?{options}", flags=flags)
