@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from rich.console import Console
 
+from harborage import codec
 from harborage.app.project import is_command_session
 from harborage.cli.questions import (
     is_approval,
@@ -44,7 +45,8 @@ from harborage.runtime.pauses import (
     PauseNotFoundError,
 )
 from harborage.runtime.run import Run
-from harborage.store import RunQuery, RunRow
+from harborage.store import RunQuery, RunRow, Store
+from harborage.store.times import moment
 
 if TYPE_CHECKING:
     from harborage.state.storage import Storage
@@ -56,6 +58,7 @@ _DECISIONS: Final = {
     ControlType.RESUME: PauseDecision.RESUME,
 }
 _LOOK_S: Final = 0.05
+_MANY: Final = 1 << 30
 
 
 class ControlTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +74,7 @@ class ControlTarget(msgspec.Struct, frozen=True, kw_only=True):
     engine: StoredEngine
     bus: DurableEventBus
     pauses: Coordinator
+    store: Store
 
     def only_question(self, command: str) -> Pause:
         """Return the one open question; `command` is the command that answers it.
@@ -129,11 +133,21 @@ class ControlTarget(msgspec.Struct, frozen=True, kw_only=True):
             if resolved is not None:
                 raise AlreadyResumedError(resolved.token, message=_describe_resolved(resolved)) from error
             what = describe_question(question)
-            text = f"{what} was already answered; {next_step(self.record)}"
+            text = f"{what} was already answered{await self._describe_sent(question)}; {next_step(self.record)}"
             raise AlreadyResumedError(question.token, message=text) from error
         resolved = await self._wait_until_resolved(question)
         if resolved is not None and resolved.decision != _DECISIONS[type]:
             raise AlreadyResumedError(resolved.token, message=_describe_resolved(resolved))
+
+    async def _describe_sent(self, question: Pause) -> str:
+        """Return what the answer is that no worker has applied yet, by whom and when; "" when it is gone by now."""
+        pending = (await self.pauses.status(question.token, who=question.identity)).answering
+        for sent in await self.store.controls(question.identity.run_id, limit=_MANY):
+            if pending and sent.event_id == pending:
+                control = codec.decode(sent.data, ControlEvent)
+                by = printable(control.identity.user_id, keep="")
+                return f": {control.type.lower()} by {by} at {moment(sent.sent_at):%Y-%m-%d %H:%M:%S} UTC"
+        return ""
 
     async def _wait_until_resolved(self, question: Pause) -> Pause | None:
         """Return the question once it is resolved; None when that takes longer than two seconds."""
@@ -165,7 +179,14 @@ async def open_target(url: str, name: str) -> AsyncIterator[ControlTarget]:
             record, questions = await _find(storage, name, pauses, url)
             run = Run(record.quadruple, engine, bus, pauses)
             yield ControlTarget(
-                name=name, record=record, questions=tuple(questions), run=run, engine=engine, bus=bus, pauses=pauses
+                name=name,
+                record=record,
+                questions=tuple(questions),
+                run=run,
+                engine=engine,
+                bus=bus,
+                pauses=pauses,
+                store=storage.store,
             )
         finally:
             await engine.aclose()

@@ -131,6 +131,14 @@ def test_an_open_pause_waits_for_a_person_until_its_deadline() -> None:
     assert (wait.until, wait.then, wait.is_overdue) == (LATER, str(PauseDecision.TIMEOUT), False)
 
 
+def test_a_pause_whose_answer_was_sent_waits_for_a_worker() -> None:
+    """So does its run: no person needs to answer again."""
+    answered = replace(PAUSE, answering="sent")
+    wait = pending_pause(answered, statuses={"r": Status.RUNNING}, now=NOW)
+    assert (wait.on, wait.name, wait.then) == (Party.WORKER, "", "it applies the answer that was sent")
+    assert run(pauses=(answered,)).on is Party.WORKER
+
+
 def test_an_approval_says_for_which_tool() -> None:
     """Approvals are pauses of a kind of their own."""
     asked = replace(PAUSE, reason=PauseReason.APPROVAL_REQUIRED, payload={"tool": "pay"})

@@ -133,6 +133,8 @@ def _pending_parked_run(
             what = "is not kept" if status is None else "has ended"
             return msgspec.structs.replace(parked, orphan=f"what it waits for {what}, and it was not woken")
         return parked
+    if any(pause.answering for pause in pauses):
+        return msgspec.structs.replace(parked, then="the next worker of its agent applies the answer that was sent")
     if pauses:
         first = min(pauses, key=lambda pause: (pause.deadline is None, pause.deadline or now, pause.token))
         return msgspec.structs.replace(parked, on=Party.PERSON, name=first.token)
@@ -150,15 +152,17 @@ def pending_pause(pause: Pause, *, statuses: Statuses, now: datetime) -> Pending
         orphan = "its run has ended"
     elif run_id and status is None and pause.deadline is None:
         orphan = "its run is not kept, and it has no deadline"
+    on = Party.NONE if orphan else Party.WORKER if pause.answering else Party.PERSON
+    then = "" if pause.deadline is None else str(pause.default)
     return PendingItem(
         kind=PendingKind.APPROVAL if pause.reason is PauseReason.APPROVAL_REQUIRED else PendingKind.PAUSE,
         id=pause.token,
         who=pause.identity,
-        on=Party.NONE if orphan else Party.PERSON,
-        name="" if orphan else pause.token,
+        on=on,
+        name=pause.token if on is Party.PERSON else "",
         since=pause.paused_at,
         until=pause.deadline,
-        then="" if pause.deadline is None else str(pause.default),
+        then="it applies the answer that was sent" if on is Party.WORKER else then,
         detail=_summarize_question(pause),
         is_overdue=pause.is_due(now),
         orphan=orphan,
