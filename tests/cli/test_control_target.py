@@ -173,7 +173,7 @@ def test_of_two_answers_the_second_is_refused(project: Path, typed: Typed) -> No
         code, out, err = typed(command, token)
         assert (code, out) == (1, ""), command
         assert 'publish(title="it") was already answered: approve by me at ' in err
-        assert "it applies the answer that was sent" in typed("doctor")[1]
+        assert "1 item will end without you:\n  approval" in typed("doctor")[1]
     assert carried_on(project, run_id) == (Status.COMPLETE, "published it")
     code, _, err = typed("reject", token)
     assert (code, "was already answered: approve by me at " in err) == (1, True)

@@ -136,6 +136,7 @@ def test_a_pause_whose_answer_was_sent_waits_for_a_worker() -> None:
     answered = replace(PAUSE, answering="sent")
     wait = pending_pause(answered, statuses={"r": Status.RUNNING}, now=NOW)
     assert (wait.on, wait.name, wait.then) == (Party.WORKER, "", "it applies the answer that was sent")
+    assert wait.until is None, "its deadline is for an answer that was not sent"
     assert run(pauses=(answered,)).on is Party.WORKER
 
 

@@ -161,7 +161,7 @@ def pending_pause(pause: Pause, *, statuses: Statuses, now: datetime) -> Pending
         on=on,
         name=pause.token if on is Party.PERSON else "",
         since=pause.paused_at,
-        until=pause.deadline,
+        until=None if on is Party.WORKER else pause.deadline,
         then="it applies the answer that was sent" if on is Party.WORKER else then,
         detail=_summarize_question(pause),
         is_overdue=pause.is_due(now),
