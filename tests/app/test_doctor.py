@@ -285,6 +285,22 @@ async def test_a_log_that_is_gone_without_a_trace_is_found(database: Path, tmp_p
     assert "log" not in {one.what for one in closed}
 
 
+async def test_a_lost_log_is_reported_until_that_is_accepted(database: Path, tmp_path: Path) -> None:
+    """Whoever opens the file meanwhile, to read or to write, does not take the report away."""
+    async with await open_storage(str(database)) as storage:
+        await keep(storage.store, WHO.identity.with_run("a"), [b"x"])
+        copy = tmp_path / "copy.db"
+        shutil.copyfile(database, copy)
+    async with await open_storage(str(copy)) as storage:
+        await keep(storage.store, WHO.identity.with_run("b"), [b"y"])
+    for _ in range(2):
+        (lost,) = [one for one in await check_storage(str(copy), copy) if not one.is_ok]
+        assert (lost.what, "--accept-loss" in lost.detail) == ("log", True)
+    for accepts_loss in (True, False):
+        found = await check_storage(str(copy), copy, accepts_loss=accepts_loss)
+        assert all(one.is_ok for one in found), found
+
+
 async def test_a_storage_without_a_file_answers() -> None:
     """Of a server nothing but that can be known."""
     (found,) = await check_storage("memory:", None)

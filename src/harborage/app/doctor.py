@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -148,6 +149,11 @@ _MOST_FLAWS: Final = 5
 _PAGE: Final = 500
 _LITTLE_ROOM: Final = 100 * 1024 * 1024
 _CLOSING_S: Final = 0.2
+_LOG: Final = "log"
+_LOSS: Final = (
+    ": the last commits are lost; restore both files, or a whole copy, or go on without them: "
+    "`harborage doctor --accept-loss`"
+)
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,12 +165,17 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def check_storage(
-    url: str, path: Path | None, *, is_whole: bool = False, on_progress: OnProgress | None = None
+    url: str,
+    path: Path | None,
+    *,
+    is_whole: bool = False,
+    accepts_loss: bool = False,
+    on_progress: OnProgress | None = None,
 ) -> list[Finding]:
     """Check the storage that `url` names, a file at `path` if it is one; a finding that is not ok says what to do.
 
     The check says whether it can be used. With `is_whole` every row is read, in slices that keep no worker waiting, and
-    `on_progress` is called.
+    `on_progress` is called. A log that was lost is reported until a check `accepts_loss`.
     """
     found = [] if path is None else await _lost_log(path)
     try:
@@ -182,6 +193,8 @@ async def check_storage(
     except DatabaseError as error:
         return [*found, Finding(what="database", detail=str(error), is_ok=False)]
     async with storage:
+        if path is not None:
+            found = await _kept_loss(storage, found, accepts_loss=accepts_loss)
         if is_whole:
             async with asyncio.TaskGroup() as both:  # the pages of a file beside its rows, which take another processor
                 pages = both.create_task(_pages(path, is_read_only=storage.is_read_only))
@@ -203,7 +216,25 @@ async def _lost_log(path: Path) -> list[Finding]:
         return []
     await asyncio.sleep(_CLOSING_S)  # another process may be about to close the file
     why = _why_lost(path)
-    return [Finding(what="log", detail=why, is_ok=False)] if why else []
+    return [Finding(what=_LOG, detail=why, is_ok=False)] if why else []
+
+
+async def _kept_loss(storage: Storage, found: list[Finding], *, accepts_loss: bool) -> list[Finding]:
+    """Return the findings with the loss of a log that an earlier process found, or without any once it is accepted."""
+    from harborage.store.sqlite import Database
+
+    file = storage.beneath
+    if not isinstance(file, Database):
+        return found
+    if accepts_loss and not storage.is_read_only:
+        await file.accept_lost_log()
+        return [one for one in found if one.what != _LOG]
+    at = await file.lost_log()
+    if not at or any(one.what == _LOG for one in found):
+        return found
+    day = datetime.fromtimestamp(at / 1_000_000, UTC)
+    why = f"{file.path}: its log was missing on {day:%Y-%m-%d at %H:%M} UTC"
+    return [*found, Finding(what=_LOG, detail=f"{why}{_LOSS}", is_ok=False)]
 
 
 def _why_lost(path: Path) -> str:
@@ -217,7 +248,7 @@ def _why_lost(path: Path) -> str:
         why = f"{shared.name} is there"
     else:
         return ""
-    return f"{log} is missing, and {why}: the last commits are lost; restore both files, or a whole copy"
+    return f"{log} is missing, and {why}{_LOSS}"
 
 
 async def _records(storage: Storage, on_progress: OnProgress | None) -> list[Finding]:

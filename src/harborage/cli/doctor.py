@@ -38,6 +38,7 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     is_whole: bool
     settles: bool
+    accepts_loss: bool
     is_confirmed: bool
     is_json: bool
 
@@ -46,6 +47,7 @@ def doctor(
     *,
     all: Annotated[bool, flag("Read everything that is stored, and check that it agrees.")] = False,
     settle: Annotated[bool, flag("End orphans and overdue items; asks first, in a terminal.")] = False,
+    accept_loss: Annotated[bool, flag("Report a lost log of the database no more.")] = False,
     yes: Annotated[bool, flag("Do not ask first.")] = False,
     json: Annotated[bool, flag("Print everything as one JSON object.")] = False,
     storage: StorageUrl = "",
@@ -63,13 +65,21 @@ def doctor(
     --settle ends each orphan in the way that is shown, and applies the default
     answer of each overdue item.
 
+    A database that was copied or left without its log lacks its last commits.
+    That is reported until --accept-loss, whoever opens the file meanwhile.
+
     Exit codes:
       0  nothing needs you
       1  something needs a person: an answer, a resume, other code, a repair
       2  wrong use: no such database
     """
     options = _Options(
-        url=storage_url(storage, os.environ), is_whole=all, settles=settle, is_confirmed=yes, is_json=json
+        url=storage_url(storage, os.environ),
+        is_whole=all,
+        settles=settle,
+        accepts_loss=accept_loss,
+        is_confirmed=yes,
+        is_json=json,
     )
     return run_command(lambda: _doctor(options), debug=debug)
 
@@ -82,7 +92,11 @@ async def _doctor(options: _Options) -> int:
     require_database(options.url)
     on_progress = _show_progress if options.is_whole and sys.stderr.isatty() else None
     findings = await check_storage(
-        absolute_url(options.url), database_file(options.url), is_whole=options.is_whole, on_progress=on_progress
+        absolute_url(options.url),
+        database_file(options.url),
+        is_whole=options.is_whole,
+        accepts_loss=options.accepts_loss,
+        on_progress=on_progress,
     )
     if on_progress is not None:
         _clear_progress()

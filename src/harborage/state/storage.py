@@ -49,7 +49,7 @@ class Storage:
         self.artifacts = artifacts
         self.artifact_folder = artifact_folder
         self.is_read_only = is_read_only
-        self._beneath = beneath
+        self.beneath = beneath
         self._is_closed = False
 
     async def aclose(self) -> None:
@@ -65,8 +65,8 @@ class Storage:
         parts: list[_Closable] = [self.store, self.state]
         if self.artifacts is not None:
             parts.append(self.artifacts)
-        if self._beneath is not None:
-            parts.append(self._beneath)
+        if self.beneath is not None:
+            parts.append(self.beneath)
         for part in {id(part): part for part in parts}.values():  # one object may be several of them
             try:
                 await part.aclose()

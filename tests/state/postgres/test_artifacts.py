@@ -75,6 +75,6 @@ async def test_a_closed_database_says_so(place: Any) -> None:
     """The storage was closed beneath the artifacts."""
     storage = await place.open()
     store = storage.artifacts
-    await storage._beneath.aclose()
+    await storage.beneath.aclose()
     with pytest.raises(StoreClosedError):
         await store.get(SCOPE, "default_x")

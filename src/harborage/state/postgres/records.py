@@ -58,7 +58,7 @@ class PostgresStateStore:
     ) -> None:
         self._database = database
         self._clock = clock
-        self._beneath = beneath
+        self.beneath = beneath
         self._is_closed = False
 
     async def save(self, record: StateRecord) -> None:
@@ -143,8 +143,8 @@ class PostgresStateStore:
         if self._is_closed:
             return
         self._is_closed = True
-        if self._beneath is not None:
-            await self._beneath()
+        if self.beneath is not None:
+            await self.beneath()
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -32,6 +32,7 @@ _REMOTE: Final = re.compile(
     r"fuse\.(?:sshfs|glusterfs|s3fs|rclone|gcsfuse|davfs2|ceph|juicefs|goofys|mergerfs-nfs)"
 )
 _RETRY_S: Final = 0.01
+_CLOSING_S: Final = 1.0
 _HAS_LOG: Final = b"\2\2"
 _OCTAL: Final = re.compile(r"\\(\d{3})")
 _NAME: Final = re.compile(r":\w+")
@@ -164,6 +165,24 @@ def is_log_lost(path: Path) -> bool:
     except OSError:
         return False
     return says_so and not log_of(path).exists()
+
+
+def stays_lost(path: Path, seconds: float = _CLOSING_S) -> bool:
+    """Whether the log of a file is lost, and no process that is about to close or to open the file explains that."""
+    give_up_at = time.monotonic() + seconds
+    while is_log_lost(path):
+        if time.monotonic() >= give_up_at:
+            return True
+        time.sleep(_RETRY_S)
+    return False
+
+
+def note_lost_log(connection: apsw.Connection, at: int) -> None:
+    """Keep in the file itself that its log was lost, and when that was found, in microseconds; the first time counts.
+
+    Whoever opens the file gives it a new log, so that nothing else says so any more.
+    """
+    connection.execute(statements("schema")["note_lost_log"], (at,))
 
 
 def complete(path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 
 import apsw
 
+from harborage.clock import SYSTEM_CLOCK
 from harborage.state.sql_files import read_migrations
 from harborage.store.sqlite.connection import (
     check_migrated,
@@ -23,11 +24,14 @@ from harborage.store.sqlite.connection import (
     connect,
     connect_read_only,
     migrate,
+    note_lost_log,
     statements,
+    stays_lost,
 )
 from harborage.store.sqlite.failures import failure
 from harborage.store.sqlite.threads import Lane
 from harborage.store.sqlite.transactions import Reader, Transaction, Writer
+from harborage.store.times import micros
 
 T = TypeVar("T")
 
@@ -133,6 +137,16 @@ class Database:
         if changes != self._last_change:
             self._notify(changes)
 
+    async def lost_log(self) -> int:
+        """When it was found that the log of this file was lost, in microseconds since 1970; 0 if it never was, or once
+        that is accepted."""
+        found = await self.read(lambda transaction: transaction.execute(statements("schema")["lost_log"]).get)
+        return 0 if found is None else int(found)
+
+    async def accept_lost_log(self) -> None:
+        """Say no more that the log was lost."""
+        await self.write(lambda transaction: transaction.execute(statements("schema")["accept_lost_log"]).get)
+
     async def aclose(self) -> None:
         """Carry out what was asked for so far, then let go of file and threads. Closing twice does nothing."""
         try:
@@ -160,9 +174,12 @@ class Database:
             return Writer(found, self.path, self._notify)
         check_place(self.path)
         known = read_migrations(self._package)
+        is_lost = stays_lost(self.path)
         connection = connect(self.path, busy_timeout_s=self._busy_timeout_s, known=known)
         try:
             migrate(connection, self.path, known)
+            if is_lost:
+                note_lost_log(connection, micros(SYSTEM_CLOCK.now()))
             return Writer(connection, self.path, self._notify, partial(complete, self.path))
         except BaseException:
             connection.close()

@@ -20,5 +20,14 @@ INSERT INTO harborage_migrations (number, name, checksum) VALUES (:number, :name
 -- name: notify
 UPDATE harborage_counters SET last = last + 1 WHERE name = 'changes' RETURNING last;
 
+-- name: note_lost_log
+INSERT INTO harborage_counters (name, last) VALUES ('log_lost', :at) ON CONFLICT (name) DO NOTHING;
+
+-- name: lost_log
+SELECT last FROM harborage_counters WHERE name = 'log_lost';
+
+-- name: accept_lost_log
+DELETE FROM harborage_counters WHERE name = 'log_lost';
+
 -- name: count_changes
 SELECT last FROM harborage_counters WHERE name = 'changes';
