@@ -151,7 +151,7 @@ async def _taken(place: _Place, who: Quadruple) -> _Taken:
 
 async def _pages(storage: Storage) -> int | None:
     """The pages of the database; None where it is not in a file of ours."""
-    database: Any = storage._beneath
+    database: Any = storage.beneath
     if not hasattr(database, "path"):
         return None
     pages: int = await database.read(lambda tx: tx.connection.pragma("page_count"))
@@ -243,7 +243,7 @@ class _Commits:
     async def of(cls, storage: Storage) -> _Commits:
         """A counter of the commits from here on."""
         commits = cls()
-        database: Any = storage._beneath
+        database: Any = storage.beneath
         if hasattr(database, "path"):
             await database.write(lambda tx: tx.connection.set_commit_hook(commits.count))
         return commits

@@ -174,7 +174,7 @@ async def _wait_for_pauses(storage: Storage, runs: Sequence[Run]) -> dict[str, s
 
 
 async def _size(storage: Storage) -> int:
-    database: Any = storage._beneath
+    database: Any = storage.beneath
     pages: int = await database.read(lambda tx: tx.connection.pragma("page_count"))
     return pages * 4096
 

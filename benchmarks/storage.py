@@ -178,7 +178,7 @@ async def _room(storage: Storage, bare: _Bare) -> Row:
 
 
 async def _size(storage: Storage) -> int:
-    database: Any = storage._beneath
+    database: Any = storage.beneath
     pages: int = await database.read(lambda tx: tx.connection.pragma("page_count"))
     return pages * 4096
 
