@@ -147,11 +147,11 @@ def test_a_tool_that_contradicts_itself_is_refused_where_it_is_written(options: 
     with pytest.raises(InvalidOptionError, match=word):
         Tool("x", **options)
     with pytest.raises(InvalidOptionError, match=word):
-        tool(lambda: None, name="x", **options)
+        tool(lambda: None, name="x", description="Nothing.", **options)
 
 
 def test_retries_can_be_asked_for_where_they_can_do_no_harm() -> None:
     """By one that reads, and by one that acts once a key."""
     policy = ToolPolicy(max_retries=2)
     for options in ({"side_effects": "read"}, {"side_effects": "pure"}, {"idempotent": True}):
-        assert tool(lambda: None, name="x", policy=policy, **options).policy.max_retries == 2  # type: ignore[arg-type]
+        assert tool(lambda: None, name="x", description="Nothing.", policy=policy, **options).policy.max_retries == 2  # type: ignore[arg-type]

@@ -5,7 +5,7 @@
     ├── ToolDuplicateNameError       a registration without a usable name
     ├── ToolInvalidError             a name, MIME pattern or policy that no catalog takes
     ├── ToolExampleInvalidError      an example that does not fit the tool's own schema
-    ├── UnsupportedTypeError         a signature that has no JSON Schema
+    ├── UnsupportedTypeError         a signature that has no JSON Schema (also a builtin TypeError)
     ├── ToolInvalidArgsError         arguments or a result that do not fit; names the path
     ├── ToolTimeoutError             an attempt ran past its deadline (also a builtin TimeoutError)
     ├── ToolCrashedError             the tool tried to end the process or the thread
@@ -77,8 +77,8 @@ class ToolExampleInvalidError(ToolError):
         super().__init__(f"tool {name!r}: an example uses arguments that its schema lacks: {', '.join(unknown)}")
 
 
-class UnsupportedTypeError(ToolError):
-    """A function's signature has no JSON Schema. `path` says where, for example `orders.on_done`."""
+class UnsupportedTypeError(ToolError, TypeError):
+    """A function's signature has no JSON Schema (also a builtin TypeError). `path` says where: `orders.on_done`."""
 
     def __init__(self, path: str = "", reason: str = "") -> None:
         self.path = path

@@ -289,6 +289,8 @@ def _make_descriptor(
         raise InvalidOptionError("name", name, "a text")
     if probe is not None and not callable(probe):
         raise InvalidOptionError("probe", probe, "a function")
+    if getattr(fn, "__name__", "") == "<lambda>" and not (name and options.get("description")):
+        raise UnsupportedTypeError("tool", "a lambda needs name= and description=")
     signature = read_signature(fn, name)
     described = _describe_tool(signature, options)  # refuses options that do not fit, before they are used
     if probe is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import inspect as kinds
@@ -60,6 +60,8 @@ def read_type(annotation: Any, path: str) -> kinds.Type:
     Raises:
         UnsupportedTypeError: it cannot, or a name inside cannot be resolved.
     """
+    if isinstance(annotation, TypeVar):
+        raise UnsupportedTypeError(path, f"{annotation} is not bound to a type; name the type")
     try:
         return kinds.type_info(annotation)
     except Exception as error:
@@ -143,7 +145,7 @@ class SchemaBuilder:
     def _mapping(self, info: kinds.DictType, path: str, depth: int) -> dict[str, Any]:
         keys = self.schema(info.key_type, f"{path} <key>", depth + 1)
         if keys and keys.get("type") != "string":
-            raise UnsupportedTypeError(path, "JSON objects have string keys; declare the keys as str")
+            raise UnsupportedTypeError(path, "JSON objects have string keys; use dict[str, …] or a list of pairs")
         values = self.schema(info.value_type, f"{path}.*", depth + 1)
         names = {"propertyNames": keys} if len(keys) > 1 else {}
         return {"type": "object", "additionalProperties": values, **names, **_length_bounds(info, "Properties")}

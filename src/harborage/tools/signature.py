@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -130,10 +130,6 @@ def _one_line(lines: list[str]) -> str:
     return " ".join(" ".join(lines).split())
 
 
-_POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
-
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
     """A function as a tool.
 
@@ -157,12 +153,15 @@ def read_signature(fn: Callable[..., Any], name: str = "") -> Signature:
     Raises:
         UnsupportedTypeError: a type has no JSON Schema, or the function takes or returns what a tool cannot.
     """
+    if isinstance(fn, type):
+        raise UnsupportedTypeError(name or fn.__name__, f"{fn.__name__} is a class; wrap it in a function")
     source = _unwrap(fn)
-    name = name or (source.__name__ if source.__name__ != "__call__" else type(fn).__name__)
+    name = name or _name_function(fn, source)
     _refuse_generators(source, name)
     hints = _type_hints(source, name)
     arguments, context_name = _read_arguments(fn, hints, name)
     docs = parse_docstring(source.__doc__)
+    _refuse_unknown_names(docs, inspect.signature(source).parameters, name)
     returns = hints.get("return", Any)
     returns = Any if returns is ToolResult else returns
     args_schema, infos = _make_args_schema(arguments, docs.parameters, name)
@@ -187,17 +186,48 @@ def _unwrap(fn: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
+def _name_function(fn: Callable[..., Any], source: Callable[..., Any]) -> str:
+    """Return the function's own name; of an object that can be called, its class's in snake_case."""
+    return source.__name__ if source.__name__ != "__call__" else _to_snake_case(type(fn).__name__)
+
+
+def _to_snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def _refuse_unknown_names(docs: Docstring, known: Iterable[str], name: str) -> None:
+    """Refuse a docstring that documents a parameter which the function does not have."""
+    unknown = next((each for each in docs.parameters if each not in known), None)
+    if unknown is not None:
+        from difflib import get_close_matches  # only a mistake needs it
+
+        near = get_close_matches(unknown, known, 1)
+        fix = f"did you mean {near[0]}?" if near else "there is no such parameter"
+        raise UnsupportedTypeError(name, f"the docstring names {unknown}; {fix}")
+
+
 def _refuse_generators(fn: Callable[..., Any], name: str) -> None:
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-        raise UnsupportedTypeError(name, "a tool returns one value; collect what it yields and return a list")
+        raise UnsupportedTypeError(name, "a tool returns one value; return a list of what it yields")
 
 
 def _type_hints(fn: Callable[..., Any], name: str) -> dict[str, Any]:
     try:
         return get_type_hints(fn, include_extras=True)
+    except NameError as error:
+        raise _say_unresolved(fn, name, error) from error
     except Exception as error:
         reason = f"an annotation cannot be resolved ({error}); its names must be importable from the function's module"
         raise UnsupportedTypeError(name, reason) from error
+
+
+def _say_unresolved(fn: Callable[..., Any], name: str, error: NameError) -> UnsupportedTypeError:
+    """Return the error for a name in an annotation of `fn` that only a type checker sees, or that a function hides."""
+    named = (each for each, text in fn.__annotations__.items() if re.search(rf"\b{error.name}\b", str(text)))
+    first = next(named, "")
+    place = f"{name} -> result" if first == "return" else f"{name}.{first}" if first else name
+    fix = "move it out of TYPE_CHECKING, or to the top of the module"
+    return UnsupportedTypeError(place, f"{error.name} is not importable at run time; {fix}")
 
 
 def _read_arguments(fn: Callable[..., Any], hints: dict[str, Any], name: str) -> tuple[tuple[Argument, ...], str]:
@@ -210,9 +240,10 @@ def _read_arguments(fn: Callable[..., Any], hints: dict[str, Any], name: str) ->
         if each.name in bound:
             continue
         place = f"{name}.{each.name}"
-        if each.kind is _POSITIONAL_ONLY or each.kind in _VARIADIC:
-            raise UnsupportedTypeError(place, "tools are called by keyword; name each parameter")
-        annotation = hints.get(each.name, Any)
+        _refuse_kind(each, place)
+        if each.name not in hints:
+            raise UnsupportedTypeError(place, _say_how_to_annotate(each.name))
+        annotation = hints[each.name]
         if _is_context(annotation):
             contexts.append(each.name)
         else:
@@ -220,6 +251,26 @@ def _read_arguments(fn: Callable[..., Any], hints: dict[str, Any], name: str) ->
     if len(contexts) > 1:
         raise UnsupportedTypeError(name, f"takes the call context twice: {', '.join(contexts)}")
     return tuple(found), "".join(contexts)
+
+
+def _refuse_kind(parameter: inspect.Parameter, place: str) -> None:
+    """Refuse a parameter that a call by keyword cannot fill."""
+    name = parameter.name
+    match parameter.kind:
+        case inspect.Parameter.POSITIONAL_ONLY:
+            raise UnsupportedTypeError(place, "tools are called by keyword; remove the /")
+        case inspect.Parameter.VAR_POSITIONAL:
+            raise UnsupportedTypeError(place, f"a tool has named arguments; use {name}: list[…]")
+        case inspect.Parameter.VAR_KEYWORD:
+            raise UnsupportedTypeError(place, f"a tool has named arguments; use {name}: dict[str, …] or a dataclass")
+        case inspect.Parameter.POSITIONAL_OR_KEYWORD | inspect.Parameter.KEYWORD_ONLY:
+            return
+
+
+def _say_how_to_annotate(name: str) -> str:
+    if name == "self":
+        return "give the method of an object, for example tool(desk.open)"
+    return f"annotate it, for example {name}: str"
 
 
 def _list_parameters(fn: Callable[..., Any], name: str) -> list[inspect.Parameter]:

@@ -215,7 +215,7 @@ async def test_arguments_reach_the_tool_byte_for_byte(call: CallContext) -> None
         seen.append(args)
         return ToolResult(1)
 
-    probe = replace(tool(lambda: None, name="probe"), body=body, validate_args=None)
+    probe = replace(tool(lambda: None, name="probe", description="Nothing."), body=body, validate_args=None)
     action = declarative_action({"probe": probe}.get, Invoker().invoke, needs_approval=lambda _name: False)
     raw = b'{ "b": 1.50e3,  "a": 12345678901234567890123 }'
     await Invoker().invoke(action, b'{"tool":"probe","args":' + raw + b"}", call)
@@ -238,7 +238,9 @@ async def test_a_cancellation_passes_through(call: CallContext) -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    action = declarative_action(lambda _name: tool(lambda: None, name="x"), hang, needs_approval=lambda _name: False)
+    action = declarative_action(
+        lambda _name: tool(lambda: None, name="x", description="Nothing."), hang, needs_approval=lambda _name: False
+    )
     task = asyncio.ensure_future(Invoker().invoke(action, b'{"tool":"x"}', call))
     await begun.wait()
     task.cancel()

@@ -103,7 +103,7 @@ def test_an_unknown_outcome_is_reported_with_the_tools_name() -> None:
 def test_a_call_known_from_the_record_alone_is_cut_like_any_other() -> None:
     """A branch that had begun in a process that is gone, and loses now, has its name, as its call was not read."""
     catalog = ToolCatalog()
-    register_function(catalog, "pay", lambda: None, policy=ToolPolicy(on_unknown=OnUnknown.PAUSE))
+    register_function(catalog, "pay", lambda: None, description="Pays.", policy=ToolPolicy(on_unknown=OnUnknown.PAUSE))
     effects = AgentEffects(msgspec.structs.replace(SERVICES, executor=CatalogToolExecutor(catalog)))
     live = LiveRun(base=RunContext(quadruple=RUN), planner=None, mailbox=None, crew=None)  # type: ignore[arg-type]
     effects.admit(live)
@@ -120,7 +120,7 @@ async def test_a_question_that_is_cut_short_in_the_asking_is_looked_for_at_the_e
         raise asyncio.CancelledError
 
     catalog = ToolCatalog()
-    register_function(catalog, "pay", lambda: None)
+    register_function(catalog, "pay", lambda: None, description="Pays.")
     base = RunContext(quadruple=RUN, catalog=CatalogView(catalog))
     live = LiveRun(base=base, planner=None, mailbox=SimpleNamespace(route_queued_answers=None, outbox=None), crew=None)  # type: ignore[arg-type]
     gate: Any = SimpleNamespace(run_guarded=cut_short)
@@ -140,7 +140,7 @@ async def test_an_interrupted_question_about_an_interrupted_call_is_looked_for_t
         raise asyncio.CancelledError
 
     catalog = ToolCatalog()
-    register_function(catalog, "pay", lambda: None, policy=ToolPolicy(on_unknown=OnUnknown.PAUSE))
+    register_function(catalog, "pay", lambda: None, description="Pays.", policy=ToolPolicy(on_unknown=OnUnknown.PAUSE))
     mailbox: Any = SimpleNamespace(outbox=None)
     live = LiveRun(base=RunContext(quadruple=RUN), planner=None, mailbox=mailbox, crew=None)  # type: ignore[arg-type]
     pauses: Any = SimpleNamespace(request=cut_short)
