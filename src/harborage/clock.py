@@ -79,20 +79,26 @@ class SharedTimers:
 
     Waits of one length end in the order they began, so they share a single timer of `clock`. Asking for
     one and calling it off costs a tenth of a timer of its own. Other lengths than the first 64 get timers of their own.
+    Waits of different event loops share nothing: a timer of a loop that is closed never fires.
     """
 
     def __init__(self, clock: Timers) -> None:
         self._clock = clock
-        self._lines: dict[float, _Line] = {}
+        self._held: tuple[asyncio.AbstractEventLoop | None, dict[float, _Line]] = (None, {})
         self.now = clock.now
         self.monotonic = clock.monotonic
 
     def call_later(self, delay_s: float, wake: Callable[[], None]) -> Timer:
-        line = self._lines.get(delay_s)
+        # Not `get_running_loop`, which raises where none runs: a fake clock needs none.
+        running, (loop, lines) = asyncio._get_running_loop(), self._held
+        if loop is not running:
+            lines = {}
+            self._held = running, lines  # both at once: another thread may run a loop of its own
+        line = lines.get(delay_s)
         if line is None:
-            if delay_s <= 0 or len(self._lines) >= _MOST_LINES:
+            if delay_s <= 0 or len(lines) >= _MOST_LINES:
                 return self._clock.call_later(delay_s, wake)
-            line = self._lines[delay_s] = _Line(self._clock, delay_s)
+            line = lines[delay_s] = _Line(self._clock, delay_s)
         return line.join(wake)
 
 

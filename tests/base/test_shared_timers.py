@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harborage.clock import SharedTimers
-from harborage.testing.clock import FakeClock
+from harborage.testing.clock import FakeClock, FakeTimer
 
 
 def test_waits_end_at_their_own_times_in_order() -> None:
@@ -46,6 +49,27 @@ def test_a_wait_begun_while_one_rings_is_not_lost() -> None:
     assert rung == [5, 10]
 
 
+def test_a_wait_in_another_loop_has_a_timer_there() -> None:
+    """A wait that begins in a new event loop does not rely on the timer of a loop that is closed."""
+    asked: list[asyncio.AbstractEventLoop] = []
+
+    class LoopClock(FakeClock):
+        def call_later(self, delay_s: float, wake: Callable[[], None]) -> FakeTimer:
+            asked.append(asyncio.get_running_loop())
+            return super().call_later(delay_s, wake)
+
+    timers = SharedTimers(LoopClock())
+
+    async def wait_twice() -> None:
+        timers.call_later(10, lambda: None)
+        timers.call_later(10, lambda: None)
+
+    asyncio.run(wait_twice())
+    asyncio.run(wait_twice())
+    assert len(asked) == 2
+    assert asked[0] is not asked[1]
+
+
 def test_a_wait_of_no_length_rings_at_once() -> None:
     """A length that is not positive goes to the clock itself."""
     clock = FakeClock()
@@ -61,7 +85,7 @@ def test_called_off_waits_do_not_pile_up_behind_a_long_one() -> None:
     timers.call_later(30, lambda: None)
     for _ in range(1000):
         timers.call_later(30, lambda: None).cancel()
-    assert len(timers._lines[30]._places) < 200
+    assert len(timers._held[1][30]._places) < 200
 
 
 @given(

@@ -33,7 +33,6 @@ from harborage.llm.client import (
     ToolCallStructured,
 )
 from harborage.llm.config import (
-    CorrectionsProfile,
     MessageOrdering,
     ModelProfile,
     ReasoningRouting,
@@ -139,12 +138,14 @@ def correct_request(request: CompleteRequest, profile: ModelProfile, model: str 
         LLMConfigError: a policy is unknown.
         InvalidJSONSchemaError: the schema is no JSON, and a policy has to read it.
     """
-    policies = profile.corrections or _NONE
     changes: dict[str, Any] = {"model": model or request.model, "extra": dict(request.extra)}
     # An effort among the caller's own extras is a choice too; the profile's default must not replace it.
     if request.reasoning_effort == ReasoningEffort.UNSET and "reasoning_effort" not in request.extra:
         changes["reasoning_effort"] = profile.reasoning_effort
     corrected = msgspec.structs.replace(request, **changes)
+    policies = profile.corrections
+    if policies is None:
+        return corrected
     for field, steps in _STEPS.items():
         policy = getattr(policies, field)
         if policy in steps:
@@ -155,7 +156,6 @@ def correct_request(request: CompleteRequest, profile: ModelProfile, model: str 
     return corrected
 
 
-_NONE: Final = CorrectionsProfile()
 # Members of an enum are slow to reach, and this is compared with every message.
 _SYSTEM: Final = Role.SYSTEM
 _Step: TypeAlias = Callable[[CompleteRequest], CompleteRequest]
