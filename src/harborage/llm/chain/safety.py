@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from harborage.artifacts import ArtifactScope
-from harborage.clock import SharedTimers
 from harborage.concurrency import CancelScope, cancellations
 from harborage.events import (
     EventType,
@@ -50,7 +49,6 @@ from harborage.llm.errors import (
 )
 
 if TYPE_CHECKING:
-    from harborage.clock import Timers
     from harborage.identity import Quadruple
     from harborage.llm.chain.conversation import ConversationFacts
     from harborage.llm.client import ChatMessage, CompleteRequest, CompleteResponse, LLMClient
@@ -195,7 +193,6 @@ class Safe(Layer):
         self._reserve = DEFAULT_RESERVE if reserve is None else reserve
         self._threshold = DEFAULT_THRESHOLD_BYTES if threshold is None else threshold
         self._timeout_s = DEFAULT_TIMEOUT_S if cfg.timeout_s is None else cfg.timeout_s
-        self._timers = SharedTimers(deps.clock)
         self._materialiser = Materialiser(deps)
 
     async def complete(self, request: CompleteRequest) -> CompleteResponse:
@@ -266,10 +263,9 @@ class Safe(Layer):
         raise ContextWindowExceededError(estimate, window, self._reserve, effective)
 
     async def _answer(self, request: CompleteRequest) -> CompleteResponse:
-        clock: Timers = self._timers
+        clock = self._deps.clock
         seconds = self._timeout_s
         if request.deadline is not None:
-            clock = self._deps.clock  # hardly two calls have the same time left, so they share no timer
             seconds = (request.deadline - clock.now()).total_seconds()
             if seconds <= 0:
                 raise self._too_late(request)
