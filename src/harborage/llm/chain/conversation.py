@@ -97,12 +97,16 @@ def _extended(known: ConversationFacts, facts: Sequence[MessageFacts], start: in
     """Return `known` and the facts of the messages that follow it from index `start`."""
     if not facts:
         return known
-    return ConversationFacts(
-        tokens=known.tokens + sum([one.tokens for one in facts]),
-        longest_text=max([known.longest_text, *(one.longest_text for one in facts)]),
-        data_urls=(*known.data_urls, *(index for index, one in enumerate(facts, start) if one.has_data_url)),
-        called=known.called.union(*[one.called for one in facts]),
-    )
+    tokens, longest, data_urls, called = known.tokens, known.longest_text, known.data_urls, known.called
+    for index, one in enumerate(facts, start):
+        tokens += one.tokens
+        if one.longest_text > longest:
+            longest = one.longest_text
+        if one.has_data_url:
+            data_urls = (*data_urls, index)
+        if not called.issuperset(one.called):
+            called = called.union(one.called)
+    return ConversationFacts(tokens, longest, data_urls, called)
 
 
 def _check_pairing(messages: Sequence[ChatMessage], facts: Sequence[MessageFacts], start: int = 0) -> None:
@@ -259,7 +263,9 @@ LIKELY: Final = EstimateWeights(message=0, medium=16)
 def message_tokens(message: ChatMessage, weights: EstimateWeights = CAUTIOUS) -> int:
     """Return the estimate for one well-formed message."""
     content = message.content
-    total = weights.message + sum((utf8_size(call.name) + len(call.args)) // 4 + 1 for call in message.tool_calls)
+    total = weights.message
+    for call in message.tool_calls:
+        total += (utf8_size(call.name) + len(call.args)) // 4 + 1
     if content.text is not None:
         total += _text_tokens(content.text)
     for part in content.parts or ():

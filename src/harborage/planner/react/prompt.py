@@ -99,7 +99,7 @@ class DefaultPromptBuilder:
             messages.append(_user(warning))  # last, so that the provider's cache still fits what comes before
         # Published last: a prompt that could not be built is not sent.
         _publish_guidance(run, guidance)
-        return CompleteRequest(messages=messages)
+        return CompleteRequest(messages=tuple(messages))
 
     def _system(self, run: RunContext, system_prompt: str, guidance: list[GuidanceLine], tools: Toolbox) -> ChatMessage:
         is_default = not system_prompt or system_prompt == DEFAULT_SYSTEM_PROMPT

@@ -125,6 +125,8 @@ def get_toolbox(run: RunContext) -> Toolbox:
 def _list_visible(catalog: ToolCatalogView, run: RunContext) -> list[Tool]:
     """Return the visible tools, then those that were discovered."""
     tools = catalog.list()
+    if not run.discovered_tools:
+        return list(tools)
     found = [catalog.resolve(name) for name in run.discovered_tools]
     return [*tools, *(tool for tool in found if tool is not None)]
 

@@ -7,7 +7,7 @@ directly after the message that made it, under an id that no other call of the r
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _REASONING_LABEL: Final = "Reasoning:"
+# Members of an enum are slow to reach.
+_ASSISTANT: Final = Role.ASSISTANT
+_TOOL: Final = Role.TOOL
 
 
 def build_history(trajectory: Trajectory, mode: ReasoningReplayMode, *, can_fetch: bool = True) -> list[ChatMessage]:
@@ -114,7 +117,7 @@ class Transcript:
             self._messages.append(render_steering(inputs[self._inputs]))
             self._inputs += 1
 
-    def _step_messages(self, step: Step, index: int) -> Iterator[ChatMessage]:
+    def _step_messages(self, step: Step, index: int) -> Iterable[ChatMessage]:
         match step.action:
             case CallParallel(branches=branches) if branches:
                 wanted = [(call.tool, call.args, call.call_id) for call in branches]
@@ -138,25 +141,21 @@ class Transcript:
 
     def _render_calls(
         self, step: Step, index: int, wanted: Sequence[tuple[str, bytes, str]], bodies: Sequence[str]
-    ) -> Iterator[ChatMessage]:
+    ) -> list[ChatMessage]:
         """The assistant's message with its calls, and one answer to each of them."""
         is_lone = len(wanted) == 1 and not isinstance(step.action, CallParallel)
-        calls = tuple(
-            ToolCallStructured(
-                id=self._unique_id(call_id, f"react.callid.{index}" if is_lone else f"react.callid.{index}.{at}"),
-                name=tool or "unnamed",
-                args=_to_object(args),
-                index=at,
-            )
-            for at, (tool, args, call_id) in enumerate(wanted)
-        )
+        calls: list[ToolCallStructured] = []
+        for at, (tool, args, call_id) in enumerate(wanted):
+            own = f"react.callid.{index}" if is_lone else f"react.callid.{index}.{at}"
+            calls.append(ToolCallStructured(self._unique_id(call_id, own), tool or "unnamed", _to_object(args), at))
         text = self._render_text(step)
-        yield ChatMessage(Role.ASSISTANT, to_content(text) if text else Content(), tool_calls=calls)
+        messages = [ChatMessage(_ASSISTANT, to_content(text) if text else Content(), tool_calls=tuple(calls))]
         for call, body in zip(calls, bodies, strict=True):
             _warn_if_missing(body, index)
             # A fetched artifact is meant to be read here; any other result of that size has leaked into the prompt.
             answer = to_content(body) if call.name == ARTIFACT_FETCH_TOOL_NAME else Content(text=body)
-            yield ChatMessage(Role.TOOL, answer, name=call.name, tool_call_id=call.id)
+            messages.append(ChatMessage(_TOOL, answer, name=call.name, tool_call_id=call.id))
+        return messages
 
     def _describe_step(self, step: Step, index: int, action: Any) -> Iterator[ChatMessage]:
         """Return a decision that is no call, and its outcome, as texts."""

@@ -150,7 +150,7 @@ class ExchangeRecorder:
         most = 0
         for at, model in self._recent:
             kept = _shared(model.messages, prompt.messages)
-            count = sum(end - begin for begin, end in kept)
+            count = sum([end - begin for begin, end in kept])
             if count > most:
                 best, most = (at, model, kept), count
             if 2 * count > len(model.messages):
@@ -279,9 +279,10 @@ def _others(messages: tuple[ChatMessage, ...], kept: tuple[tuple[int, int], ...]
 
 
 def _slim(messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
-    if all(one.content.parts is None for one in messages):
-        return messages
-    return tuple(_without_bytes(one) for one in messages)
+    for one in messages:
+        if one.content.parts is not None:
+            return tuple(map(_without_bytes, messages))
+    return messages
 
 
 def _without_bytes(message: ChatMessage) -> ChatMessage:
