@@ -89,7 +89,7 @@ async def test_a_run_is_two_commits_and_two_for_each_step(counted: Storage, step
     assert found in ({"runs": 1}, {})
 
 
-async def test_an_approval_is_three_commits_more(counted: Storage) -> None:
-    """Its request with the pause, the answer that is sent, and the resolution of the pause."""
+async def test_an_approval_is_two_commits_more(counted: Storage) -> None:
+    """Its request with the pause, and the answer that is sent; the pause is resolved with the intent of the call."""
     found = await calls_of(counted, 1, is_approved=True)
-    assert found["commit"] == 2 + 2 + 3
+    assert found["commit"] == 2 + 2 + 2

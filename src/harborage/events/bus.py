@@ -119,10 +119,14 @@ class RunWriter(Protocol):
         changes: Commit,
         events: Sequence[tuple[Event, NewEvent]] = (),
         accepted: Callable[[], None] | None = None,
+        *,
+        can_wait: bool = False,
     ) -> Committed:
         """Commit `changes` with everything the run has noted so far, and deliver the prepared `events` with them.
 
         `accepted` is called once a store in memory has accepted the commit and before anything has changed.
+        `can_wait` is for a pause that is resolved, and whose run goes on at once: the change rides with the run's next
+        commit. If another caller has resolved the pause by then, that commit is refused and the worker leaves the run.
 
         Raises:
             CommitRefusedError, RowNotFoundError: a condition of the changes does not hold; nothing was written.

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harborage import CallTool, Identity, Runtime, SideEffect, tool
-from harborage.events import EventType
+from harborage.events import ControlLifecyclePayload, EventType
 from harborage.planner import AwaitTask, Decision, PauseReason, RequestPause, RunContext, SpawnSpec, SpawnTask
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable.journal import Begun, decode_entries
 from harborage.state import Storage, open_storage
-from harborage.store import Commit, Committed, PauseQuery, RunQuery
+from harborage.store import Commit, Committed, PauseQuery, PauseStatus, RunQuery
 from harborage.store.errors import LeaseLostError
 from tests.kit.pauses import wait_for_approval
 from tests.kit.planners import DONE, StepPlanner
@@ -53,18 +54,21 @@ async def pay() -> str:
 class Watched:
     """A store that keeps every commit that it was given.
 
-    `refuse` says at which of them the lease of the run is found lost, for good; `waits` is set once a run has said that
-    it waits for another.
+    `before` is called ahead of each of them. `refuse` says at which of them the lease of the run is found lost, for
+    good; `waits` is set once a run has said that it waits for another.
     """
 
     def __init__(self, store: Any) -> None:
         self.store = store
         self.commits: list[Commit] = []
         self.refuse: Callable[[Commit], bool] = lambda _: False
+        self.before: Callable[[Commit], Awaitable[None]] | None = None
         self.refused = asyncio.Event()
         self.waits = asyncio.Event()
 
     async def commit(self, commit: Commit) -> Committed:
+        if self.before is not None:
+            await self.before(commit)
         self.commits.append(commit)
         if self.refuse(commit) or self.refused.is_set():
             self.refused.set()
@@ -131,8 +135,55 @@ async def test_an_approval_is_requested_with_the_intent_of_its_call(watched: Sto
     assert opened.guard is not None
     assert intents(opened) == ["approve.pay"]
     assert {"pause.requested", "tool.approval_requested"} <= {*events(opened)}
-    (answered,) = (commit for commit in store.commits if commit.settles)
-    assert answered.guard is not None
+
+
+async def test_an_approval_is_resolved_with_the_intent_of_the_approved_call(watched: Storage) -> None:
+    """One commit under the lease of the run has the resolution, its events, the answer as consumed, and the intent."""
+    store: Any = watched.store
+    planner, approvals = StepPlanner(CallTool("pay"), DONE), {"pay": AlwaysDeny()}
+    runtime = Runtime(planner=planner, tools=[pay], approvals=approvals, storage=watched)
+    async with runtime as rt, asyncio.timeout(20):
+        run = await rt.start("pay", who=ME)
+        await run.approve(await wait_for_approval(run))
+        await run.result()
+    (resolved,) = (commit for commit in store.commits if commit.settles)
+    assert resolved.guard is not None
+    assert intents(resolved) == ["tool.pay"]
+    assert {"pause.resumed", "tool.approved", "control.applied"} <= {*events(resolved)}
+    assert resolved.consumed
+
+
+async def test_an_approval_that_comes_after_another_answer_makes_no_call(watched: Storage) -> None:
+    """Another caller rejects the pause before the approval is committed: the run is taken up again and sees that."""
+    store: Any = watched.store
+    calls: list[str] = []
+
+    @tool(name="pay", side_effects=SideEffect.WRITE)
+    async def pay_once() -> str:
+        """Pay."""
+        calls.append("pay")
+        return "paid"
+
+    async def reject_first(commit: Commit) -> None:
+        if commit.guard is not None and commit.settles:
+            (settle,) = commit.settles
+            store.before = None
+            await store.store.commit(Commit(settles=(replace(settle, status=PauseStatus.REJECTED, by="other"),)))
+
+    store.before = reject_first
+    planner, approvals = StepPlanner(CallTool("pay"), DONE), {"pay": AlwaysDeny()}
+    runtime = Runtime(planner=planner, tools=[pay_once], approvals=approvals, storage=watched)
+    async with runtime as rt, asyncio.timeout(20):
+        run = await rt.start("pay", who=ME)
+        await run.approve(await wait_for_approval(run))
+        await run.result()
+        applied = [event.payload async for event in run.events() if event.type == EventType.CONTROL_APPLIED]
+        (pause,) = (await store.pauses(PauseQuery(run_ids=(run.id,)))).rows
+    assert calls == []
+    assert pause.status is PauseStatus.REJECTED
+    (outcome,) = applied
+    assert isinstance(outcome, ControlLifecyclePayload)
+    assert outcome.outcome == "failed"
 
 
 @pytest.mark.parametrize("group", ["", "crew"])

@@ -264,6 +264,8 @@ class RecordWriter(Protocol):
         changes: Commit,
         events: Sequence[tuple[Event, NewEvent]],
         accepted: Callable[[], None] | None,
+        *,
+        can_wait: bool = False,
     ) -> Committed: ...
 
 

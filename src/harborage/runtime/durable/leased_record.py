@@ -23,6 +23,7 @@ from harborage.store.errors import (
     CommitRefusedError,
     ControlsLeftError,
     LeaseLostError,
+    PauseSettledError,
     RowNotFoundError,
     RunCycleError,
     StatusConflictError,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from harborage.concurrency import Crew
     from harborage.events import Event, RecordBus
     from harborage.runtime.durable.leased_run import LeasedRun
-    from harborage.store import NewEvent, Store
+    from harborage.store import NewEvent, SettlePause, Store
     from harborage.tasks.changes import RunEnds
 
 
@@ -84,7 +85,8 @@ class LeasedRecord:
         self._bus = bus
         self._buffer: RunEventBuffer | None = None
         self._consumed: tuple[int, ...] = ()
-        self._uncertain_entries = self._uncertain_events = 0
+        self._settles: tuple[SettlePause, ...] = ()
+        self._uncertain_entries = self._uncertain_events = self._uncertain_settles = 0
         self._flushing: asyncio.Task[None] | None = None
         self._was_refused = False
         self._commit_now = commit_now_of(store)
@@ -119,7 +121,10 @@ class LeasedRecord:
 
     def _discard_refused(self) -> None:
         """Drop the events of refused entries, but for those of a commit that may have succeeded."""
-        if self._was_refused and self._buffer is not None:
+        if not self._was_refused:
+            return
+        self._settles = ()
+        if self._buffer is not None:
             self._deliver_uncertain_events()
             self._buffer.discard()
 
@@ -165,7 +170,7 @@ class LeasedRecord:
         """Append without an await. Large values stay in their entries: in memory a body of their own saves nothing."""
         assert self._commit_now is not None
         run = self._run
-        is_plain = self._buffer is None and not run.sent and run.attempts <= 1
+        is_plain = self._buffer is None and not run.sent and run.attempts <= 1 and not self._settles
         if is_plain and self._add_now is not None and self._add_now(run.lease, run.position, entries):
             run.position += len(entries)
             return
@@ -184,6 +189,7 @@ class LeasedRecord:
             self._was_refused = True
             raise RecordRefusedError(run_id, error_text(error)) from error
         run.position += len(entries)
+        self._settles = ()
         if progress:
             run.attempts = 1
         if self._buffer is not None:
@@ -195,14 +201,23 @@ class LeasedRecord:
         changes: Commit,
         events: Sequence[tuple[Event, NewEvent]],
         accepted: Callable[[], None] | None,
+        *,
+        can_wait: bool = False,
     ) -> Committed:
         """Add entries to the run's journal and make `changes` of other rows, in one commit under the run's lease.
+
+        With `can_wait`, pauses that are resolved ride with the next commit instead.
 
         Raises:
             CommitRefusedError, RowNotFoundError: a condition of the changes does not hold; nothing was written.
             RunTakenError, RecordRefusedError: nothing was written.
         """
+        if can_wait and self._buffer is not None:
+            self._settles += changes.settles
+            return Committed()
         await self._wait_for_flush()
+        if self._settles and changes.settles:
+            await self._write((), {}, None)  # it may resolve the same pause, of which the first answer counts
         self._consumed += self._pop_consumed()
         progress = self._has_progress(entries)
         along = _Along(changes, tuple(BufferedEvent(*event) for event in events), accepted)
@@ -302,6 +317,12 @@ class LeasedRecord:
         except RunCycleError:
             # The run that it waits for waits for it: it wakes at its time, and the orphan listing reports the cycle.
             await self._commit((), {}, replace(change, awaits=""), ())
+        except PauseSettledError:
+            # Another caller has resolved the pause: its answer counts, and the one given here is refused when the run
+            # is carried on.
+            self._was_refused = True
+            self._discard_refused()
+            await self._commit((), {}, change, ())
         except LeaseLostError:
             return
 
@@ -320,7 +341,7 @@ class LeasedRecord:
         except (ControlsLeftError, StatusConflictError, RowNotFoundError):
             raise
         except CommitRefusedError as error:
-            if along is not _NOTHING_ALONG:
+            if along is not _NOTHING_ALONG and not self._is_of_settles(error):
                 raise  # its caller knows what a condition of its changes means
             self._was_refused |= bool(entries)
             raise RecordRefusedError(self._run.lease.run_id, error_text(error)) from error
@@ -343,7 +364,7 @@ class LeasedRecord:
     ) -> Committed:
         run, buffer = self._run, self._buffer
         events = () if buffer is None else buffer.take_ready()
-        commit = self._build_commit(entries, bodies, change, consumed, events, along)
+        commit, settles = self._build_commit(entries, bodies, change, consumed, events, along), len(self._settles)
         try:
             if along.accepted is not None and self._commit_now is not None:
                 done = self._commit_now(commit, along.accepted)
@@ -351,6 +372,7 @@ class LeasedRecord:
                 done = await self._store.commit(commit)
         except asyncio.CancelledError:
             self._uncertain_entries, self._uncertain_events = len(entries), len(events)
+            self._uncertain_settles = settles
             self._put_back(events)
             raise
         except LeaseLostError:
@@ -362,14 +384,16 @@ class LeasedRecord:
             # The append that was cut short has succeeded, and these entries begin with its own.
             kept, self._uncertain_entries = self._uncertain_entries, 0
             run.position += kept
+            self._settles, self._uncertain_settles = self._settles[self._uncertain_settles :], 0
             self._deliver_uncertain_events()
             return await self._commit(entries[kept:], bodies, change, consumed, along)
         except Exception:
             self._put_back(events)
             raise
-        self._uncertain_entries = self._uncertain_events = 0
+        self._uncertain_entries = self._uncertain_events = self._uncertain_settles = 0
         run.position += len(entries)
         self._consumed = self._consumed[len(consumed) :]
+        self._settles = self._settles[settles:]
         if buffer is not None:
             buffer.deliver((*events, *along.events), done)
         return done
@@ -406,6 +430,8 @@ class LeasedRecord:
                 who=self._run.request.who.identity,
                 events=tuple(one.data for one in events),
             )
+        if self._settles:
+            commit = replace(commit, settles=self._settles)
         if along is _NOTHING_ALONG:
             return commit
         changes = along.changes
@@ -414,10 +440,14 @@ class LeasedRecord:
             starts=changes.starts,
             moves=changes.moves,
             opens=changes.opens,
-            settles=changes.settles,
+            settles=(*self._settles, *changes.settles),
             sends=changes.sends,
             groups=changes.groups,
         )
+
+    def _is_of_settles(self, error: CommitRefusedError) -> bool:
+        """Return whether a commit was refused because another caller had resolved a pause that rides with it."""
+        return isinstance(error, PauseSettledError) and any(one.token == error.row.token for one in self._settles)
 
     async def _is_appended(self) -> bool:
         """Return whether an append that was cut short is in the journal all the same."""

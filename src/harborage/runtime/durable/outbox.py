@@ -176,9 +176,13 @@ class Outbox:
         changes: Commit,
         events: Sequence[tuple[Event, NewEvent]] = (),
         accepted: Callable[[], None] | None = None,
+        *,
+        can_wait: bool = False,
     ) -> Committed:
         write = None if self._record is None else self._record.write
         assert write is not None
+        if can_wait:
+            return await write((), changes, (), None, can_wait=True)
         self._callers += 1
         try:
             while self._is_writing:

@@ -146,11 +146,13 @@ class Coordinator:
         who: Who | None = None,
         scopes: frozenset[str] | None = None,
         write: RunWriter | None = None,
+        can_wait: bool = False,
     ) -> Pause:
         """Resolve a pause, as its owner or an admin of its tenant. Exactly one caller succeeds.
 
         A rejection needs no live handles, because it does not resume the run. After its deadline a pause is resolved
-        with its default, for every caller. Only the call that waits for the pause gets `sealed`.
+        with its default, for every caller. Only the call that waits for the pause gets `sealed`. With `can_wait` the
+        run that makes the change commits it together with its next entries.
 
         Raises:
             PauseDecisionError, IdentityRequiredError, PauseNotFoundError, AlreadyResumedError, PauseScopeMismatchError:
@@ -175,7 +177,7 @@ class Coordinator:
             self._check_handles(pause)
         answer = plain_payload(payload)
         resolved = pause.resolve(chosen, answer, now, sealed=sealed, by=caller.user_id)
-        return await self._resolve(resolved, _STATUSES[chosen], answer, write)
+        return await self._resolve(resolved, _STATUSES[chosen], answer, write, can_wait=can_wait)
 
     async def withdraw(self, token: str, *, who: Who | None = None, write: RunWriter | None = None) -> bool:
         """Reject a pause that no call waits for any more; return False if it was resolved before.
@@ -368,7 +370,13 @@ class Coordinator:
             return await self._read(pause.token)
 
     async def _resolve(
-        self, resolved: Pause, status: PauseStatus, payload: dict[str, Any] | None, write: RunWriter | None = None
+        self,
+        resolved: Pause,
+        status: PauseStatus,
+        payload: dict[str, Any] | None,
+        write: RunWriter | None = None,
+        *,
+        can_wait: bool = False,
     ) -> Pause:
         """Store that a pause is resolved, publish it, and wake the calls that wait for it here.
 
@@ -377,7 +385,11 @@ class Coordinator:
         """
         commit = Commit(settles=(encode_resolution(resolved, status, payload),))
         try:
-            await (self._store.commit(commit) if write is None else write(commit))
+            if write is None:
+                await self._store.commit(commit)
+            else:
+                # Only where the run commits its events too: `pause.resumed` is then stored together with the change.
+                await write(commit, can_wait=can_wait and self.record_bus is not None)
         except PauseSettledError as error:
             raise AlreadyResumedError.of(self._wake_if_resolved(decode_row(error.row))) from error
         except RowNotFoundError as error:

@@ -342,7 +342,14 @@ class ApprovalGate:
         call.is_being_answered = True
         try:
             return await self._coordinator.resume(
-                call.token, PauseDecision(decision), payload, sealed=args, who=who, scopes=scopes, write=write
+                call.token,
+                PauseDecision(decision),
+                payload,
+                sealed=args,
+                who=who,
+                scopes=scopes,
+                write=write,
+                can_wait=True,
             )
         except AlreadyResumedError as error:
             raise ApprovalNotFoundError(call.token) from error
