@@ -506,3 +506,19 @@ async def test_the_time_to_close_is_limited(store: FaultyStore, wrong: float) ->
     """A bus that could wait for ever is refused."""
     with pytest.raises(InvalidOptionError, match="close_within_s"):
         DurableEventBus(store, close_within_s=wrong)
+
+
+async def test_an_event_stored_before_the_first_look_at_the_store_is_delivered_after_it() -> None:
+    """A run commits its events itself: the bus may find them in the store before the run passes them on."""
+    store = MemoryStore()
+    bus = DurableEventBus(store)
+    subscription = bus.subscribe(MINE)
+    prepared = [bus.prepare(an_event()) for _ in range(3)]
+    done = await store.commit(Commit(who=ME.identity, events=tuple(data for _, data in prepared[:2])))
+    await bus.catch_up()
+    bus.deliver([event for event, _ in prepared[:2]], done)
+    done = await store.commit(Commit(who=ME.identity, events=(prepared[2][1],)))
+    bus.deliver([prepared[2][0]], done)
+    await bus.catch_up()
+    assert [event.sequence for event in subscription.drain()] == [1, 2, 3]
+    await bus.aclose()

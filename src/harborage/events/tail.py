@@ -31,7 +31,18 @@ class Tail:
     sessions; None before the first look at the store. Nothing is read while `has_subscribers` is false.
     """
 
-    __slots__ = ("_ahead", "_cursor", "_deliver", "_has_subscribers", "_lock", "_step", "_store", "_who", "last")
+    __slots__ = (
+        "_ahead",
+        "_cursor",
+        "_deliver",
+        "_found",
+        "_has_subscribers",
+        "_lock",
+        "_step",
+        "_store",
+        "_who",
+        "last",
+    )
 
     def __init__(
         self, store: Views, who: Identity | None, deliver: Callable[[Event], None], has_subscribers: Callable[[], bool]
@@ -42,7 +53,7 @@ class Tail:
         self._has_subscribers = has_subscribers
         self._step = EVENT_STEP if who is None else 1
         self.last: int | None = None
-        self._cursor = 0
+        self._cursor = self._found = 0
         self._ahead: dict[int, Event] = {}
         self._lock = asyncio.Lock()
 
@@ -67,6 +78,9 @@ class Tail:
                 self.last = number - self._step
             if number > self.last:  # the others were read meanwhile, and delivered
                 self._ahead[number] = event
+            elif number <= self._found:
+                # Stored before the first look at the store had its answer, and delivered by nobody since.
+                self._deliver(event)
         if not self._lock.locked():
             self._deliver_consecutive()
         return not self._ahead
@@ -78,6 +92,7 @@ class Tail:
         newest = await self._store.events(self._query(newest_first=True, limit=1))
         if self.last is None:
             self.last, self._cursor = (self._number_of(newest[0]), newest[0].sequence) if newest else (0, 0)
+            self._found = self.last
 
     async def read_on(self, *, before: int | None = None) -> None:
         """Read and deliver the events after the last delivered one; with `before` only those of lower numbers.
