@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from harborage.artifacts.memory import MemoryArtifactStore
@@ -43,9 +44,9 @@ class SlowStore(AwaitedStore):
         await settle(self.after)
         return found
 
-    async def claim(self, worker: str, *, agent: str = "", limit: int = 100) -> list[Claimed]:
+    async def claim(self, worker: str, *, agents: Sequence[str] = (), limit: int = 100) -> list[Claimed]:
         await settle(self.before)
-        found = await super().claim(worker, agent=agent, limit=limit)
+        found = await super().claim(worker, agents=agents, limit=limit)
         await settle(self.after)
         return found
 

@@ -157,7 +157,7 @@ async def _read(store: Store) -> None:
     for asked in (store.body("r1", "0"), store.group("g1", who=ME)):
         await _may_be_refused(asked)
     await store.patch("patch", who=ME)
-    await store.next_due(agent="a1")
+    await store.next_due(agents=["a1"])
     await store.orphans()
     named = iter([("0",)])  # one entry names a body
     judges = replace(JUDGES, bodies=lambda _: next(named, ()))
@@ -232,7 +232,7 @@ async def _write(store: Store) -> None:
 
 
 async def _keep_up(store: Store) -> None:
-    await store.claim("one", agent="a1", limit=5)
+    await store.claim("one", agents=["a1"], limit=5)
     await store.unread("one")
     await store.beat("one")
     await store.look("one")

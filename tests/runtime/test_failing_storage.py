@@ -246,7 +246,7 @@ async def test_who_waits_for_a_result_outlives_an_outage(place: Place, opened: t
     away: Any = Away(storage.store)
     async with place.runtime(storage) as rt:
         run = await rt.start("small", who=ME)
-        engine = StoredEngine(away, rt.pauses, clock=place.clock, agent="none")
+        engine = StoredEngine(away, rt.pauses, clock=place.clock, agents=["none"])
         away.is_away = True
         waiting = asyncio.ensure_future(engine.result(run.id))
         await place.said(run.id, "connection refused")

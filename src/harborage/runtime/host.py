@@ -424,13 +424,14 @@ class Runtime:
     def _request(self, who: Quadruple, task: Task | SpawnRequest, goal: str, start: _StartOptions) -> RunRequest:
         """Return the request with which the run of a task is started."""
         if start.fork is not None:
-            return start.fork.for_run(who)
+            return replace(start.fork.for_run(who), agent=self._setup.agent)
         limits = self.options.limits if start.limits is None else start.limits
         is_child, gated = bool(task.parent_task_id), self._parts.gates.current()
         remembers = self._parts.context_providers.memory is not None and not is_child
         return RunRequest(
             who=who,
             goal=goal,
+            agent=self._setup.agent,
             query=task.query,
             task_id=who.run_id,
             max_steps=start.max_steps or self.options.max_steps,

@@ -129,8 +129,8 @@ class Queue(Protocol):
         """Be a worker no longer; what it still holds is free. Nothing changes for one that never joined here."""
         ...
 
-    async def claim(self, worker: str, *, agent: str = "", limit: int = 100) -> list[Claimed]:
-        """Take runs that are ready, highest priority first, then oldest. With `agent` only its own, and those of none.
+    async def claim(self, worker: str, *, agents: Sequence[str] = (), limit: int = 100) -> list[Claimed]:
+        """Take runs that are ready, highest priority first, then oldest. With `agents` only theirs, and those of none.
 
         A run that was claimed too often without progress is blocked instead.
         """
@@ -140,7 +140,7 @@ class Queue(Protocol):
         """The runs of a worker that have controls they have not consumed, each with the number of the last one."""
         ...
 
-    async def next_due(self, *, agent: str = "") -> int | None:
+    async def next_due(self, *, agents: Sequence[str] = ()) -> int | None:
         """When the next run that waits for a time is ready; None when none does."""
         ...
 

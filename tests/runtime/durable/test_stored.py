@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ class Behind(MemoryStore):
         self.looks += 1
         return await super().claim(worker, **options)
 
-    async def next_due(self, *, agent: str = "") -> int:
+    async def next_due(self, *, agents: Sequence[str] = ()) -> int:
         return micros(self.clock.now() - timedelta(seconds=3))
 
 
@@ -112,8 +113,8 @@ class Slow(MemoryStore):
         self.is_asked = asyncio.Event()
         self.may_answer = asyncio.Event()
 
-    async def next_due(self, *, agent: str = "") -> int | None:
-        due = await super().next_due(agent=agent)
+    async def next_due(self, *, agents: Sequence[str] = ()) -> int | None:
+        due = await super().next_due(agents=agents)
         if due is not None:
             self.is_asked.set()
             await self.may_answer.wait()

@@ -176,7 +176,7 @@ async def test_other_runs_cost_nothing(store: Store, steps: Steps) -> None:
             "end of a group": await steps.of(store.commit(Commit(groups=(ended,)))),
         }
         cost |= {
-            "claim": await steps.of(store.claim("worker", agent="mine")),
+            "claim": await steps.of(store.claim("worker", agents=["mine"])),
             "send": await steps.of(send(store, turn, "c")),
         }
         cost["unread"] = await steps.of(store.unread("worker"))

@@ -19,7 +19,7 @@ from harborage.identity import Quadruple
 
 if TYPE_CHECKING:
     from harborage.planner import Finish
-    from harborage.runtime.durable.steps import EffectTable
+    from harborage.runtime.durable.steps import Effects
     from harborage.runtime.loop.controls import ControlEvent
     from harborage.runtime.loop.seam import Program, RunRequest
 
@@ -244,7 +244,7 @@ class Engine(Protocol):
         """
         ...
 
-    async def serve(self, program: Program, effects: EffectTable) -> None:
+    async def serve(self, program: Program, effects: Effects) -> None:
         """Execute runs with this code until cancelled; every run then stops at its last recorded step."""
         ...
 

@@ -23,7 +23,7 @@ from harborage.runtime.durable.journal import Entry, Record, Rolled, encode_entr
 from harborage.runtime.durable.mailbox import Mailbox
 from harborage.runtime.durable.pauses.coordinator import Coordinator
 from harborage.runtime.durable.recorder import Recorder
-from harborage.runtime.durable.steps import EffectTable
+from harborage.runtime.durable.steps import Effects
 from harborage.runtime.loop.seam import Concluded, Program, RunRequest
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ class HostedRun(Protocol):
 
 
 class Executor(msgspec.Struct, frozen=True, kw_only=True):
-    """Executes runs with one program and one table of effects. `refusals` are the errors for which a step is retried
-    later, as in `Recorder`."""
+    """Executes runs with one program, and the effects of each agent. `refusals` are the errors for which a step is
+    retried later, as in `Recorder`."""
 
     program: Program
-    effects: EffectTable
+    effects: Effects
     pauses: Coordinator
     clock: Timers
     recheck_s: float
@@ -108,7 +108,7 @@ class Executor(msgspec.Struct, frozen=True, kw_only=True):
             mailbox.refuse(run.unreadable)
         io = Recorder(
             run_id,
-            self.effects,
+            self.effects.of(request.agent),
             journal,
             mailbox,
             clock=self.clock,

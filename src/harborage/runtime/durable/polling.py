@@ -10,7 +10,7 @@ from harborage.runtime.durable.leased_run import CONTROLS_PAGE
 from harborage.store.times import moment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from harborage.clock import Timers
     from harborage.runtime.durable.leased_run import LeasedRun
@@ -68,10 +68,10 @@ class PollTimer:
     The last is needed because a process may die between a commit and the notification of it.
     """
 
-    def __init__(self, queue: Queue, clock: Timers, *, agent: str, recheck_s: float) -> None:
+    def __init__(self, queue: Queue, clock: Timers, *, agents: Sequence[str], recheck_s: float) -> None:
         self._queue = queue
         self._clock = clock
-        self._agent = agent
+        self._agents = agents
         self._recheck_s = recheck_s
         self._was_due = False
         self.changed = asyncio.Event()
@@ -85,7 +85,7 @@ class PollTimer:
         if self.changed.is_set():
             return
         delay_s = self._recheck_s if at_most_s is None else min(self._recheck_s, at_most_s)
-        due = await self._queue.next_due(agent=self._agent)
+        due = await self._queue.next_due(agents=self._agents)
         left_s = delay_s if due is None else (moment(due) - self._clock.now()).total_seconds()
         # Only once without a delay: the store compares due times with its own clock, which may be behind this one.
         self._was_due, was_due = left_s <= 0, self._was_due

@@ -103,10 +103,10 @@ class RunReader:
                 return found
             query = replace(query, after=page.cursor)
 
-    async def blocked(self, agent: str) -> builtins.list[str]:
-        """The blocked runs that a worker of this agent may try: its own and those of none, or all without an agent."""
+    async def blocked(self, agents: Sequence[str]) -> builtins.list[str]:
+        """The blocked runs that a worker of these agents may try: theirs and those of none, or all without a name."""
         rows = await self.rows(RunQuery(only_blocked=True))
-        return [row.run_id for row in rows if not agent or row.agent in ("", agent)]
+        return [row.run_id for row in rows if not agents or not row.agent or row.agent in agents]
 
     async def entries(self, run_id: str) -> Sequence[Entry]:
         """The run's entries, whole.

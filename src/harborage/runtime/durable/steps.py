@@ -247,6 +247,18 @@ class Wait(Kind, frozen=True, kw_only=True):
 Effect: TypeAlias = Note | Think | Change | Act | Wait
 
 
+class Effects(Protocol):
+    """The effects that a worker executes runs with, by the agent that a run names."""
+
+    def of(self, agent: str) -> EffectTable:
+        """The effects of the runs of an agent.
+
+        Raises:
+            HarborageError: this worker has no such agent.
+        """
+        ...
+
+
 class EffectTable:
     """Effects by name; a name ending in `.` stands for every name that begins with it (`tool.` for `tool.search`)."""
 
@@ -258,6 +270,10 @@ class EffectTable:
         """The table with `change(name, effect)` in place of every effect."""
         every = {**self._exact, **self._families}
         return EffectTable({name: change(name, effect) for name, effect in every.items()})
+
+    def of(self, agent: str) -> EffectTable:
+        """The effects of the runs of an agent: these, whatever the agent."""
+        return self
 
     def find(self, name: str) -> Effect:
         """The effect that `name` stands for.

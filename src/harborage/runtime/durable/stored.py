@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from harborage.events.bus import RunWriter
     from harborage.planner import Finish
     from harborage.runtime.durable.pauses.coordinator import Coordinator
-    from harborage.runtime.durable.steps import EffectTable
+    from harborage.runtime.durable.steps import Effects
     from harborage.runtime.loop.controls import ControlEvent
     from harborage.store import Committed
     from harborage.tasks.changes import RunEnds
@@ -68,11 +68,11 @@ _READY = Change(release=True, is_ready=True)
 class StoredEngine:
     """The engine over a store: `worker` executes its runs while it serves; start, send and read work at any time.
 
-    `agent` is written into the runs that are started here, and only its runs are executed here. A run that only waits
-    leaves memory after `linger`. `refused` is called for every control that its run ended without consuming, `ends` for
-    the end of each run: it returns what ends with it and the work that follows. `outcome_of` returns the stored form of
-    the error that ends a run. `max_unread` controls may wait for a run, besides a CANCEL. Events that runs publish on a
-    `bus` over the same store are committed with their entries.
+    Only runs of these `agents`, and those of none, are executed here; all without a name. Names may be added: each poll
+    asks again. A run that only waits leaves memory after `linger`. `refused` is called for every control that its run
+    ended without consuming, `ends` for the end of each run: it returns what ends with it and the work that follows.
+    `outcome_of` returns the stored form of the error that ends a run. `max_unread` controls may wait for a run, besides
+    a CANCEL. Events that runs publish on a `bus` over the same store are committed with their entries.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class StoredEngine:
         store: Store,
         pauses: Coordinator,
         *,
-        agent: str = "",
+        agents: Sequence[str] = (),
         worker: str = "",
         inboxes: InboxRegistry | None = None,
         clock: Timers = SYSTEM_CLOCK,
@@ -97,7 +97,7 @@ class StoredEngine:
         self._store = store
         self._reader = RunReader(store)
         self._pauses = pauses
-        self._agent = agent
+        self._agents = agents
         self._worker = worker or new_id()
         self._inboxes = InboxRegistry(clock=clock) if inboxes is None else inboxes
         self._clock = clock
@@ -109,7 +109,7 @@ class StoredEngine:
         self._bus = bus
         self._logger = logging.getLogger(__name__) if logger is None else logger
         self._running: dict[str, LeasedRun] = {}
-        self._poll_timer = PollTimer(store, clock, agent=agent, recheck_s=recheck.total_seconds())
+        self._poll_timer = PollTimer(store, clock, agents=agents, recheck_s=recheck.total_seconds())
         self._delivery = ControlDelivery(store, self._worker, self._running)
         self._parking: Timer | None = None
         self._has_tried = self._is_joined = self._is_closed = False
@@ -153,7 +153,7 @@ class StoredEngine:
         # In memory the worker that serves begins at once. Elsewhere a start that is cut short may be kept, and then
         # must not belong to a worker that knows nothing of it.
         worker = self._worker if self._is_joined and commit_now is not None else ""
-        commit = add_start(commit, entries, agent=self._agent, worker=worker, is_of_run=write is not None)
+        commit = add_start(commit, entries, agent=request.agent, worker=worker, is_of_run=write is not None)
         if write is not None:
             done = await write(commit, accepted=accepted)
         else:
@@ -231,7 +231,7 @@ class StoredEngine:
         """Wake a parked run: what it waits for may have come."""
         await self._store.commit(Commit(wakes=(run_id,)))
 
-    async def serve(self, program: Program, effects: EffectTable) -> None:
+    async def serve(self, program: Program, effects: Effects) -> None:
         if self._is_closed:
             raise EngineClosedError()
         if self._work is not None:
@@ -295,11 +295,11 @@ class StoredEngine:
                 cause = None if sign.cancelled() else sign.exception()
                 raise EngineError(f"its worker gives no sign of life any more: {cause}") from cause
             try:
-                if is_first and (blocked := await self._reader.blocked(self._agent)):
+                if is_first and (blocked := await self._reader.blocked(self._agents)):
                     await self._store.unblock(blocked)  # code that was wrong may be right now
                 is_first, is_more, fresh = False, True, 0
                 while is_more:
-                    claims = await self._store.claim(self._worker, agent=self._agent, limit=_CLAIMS)
+                    claims = await self._store.claim(self._worker, agents=self._agents, limit=_CLAIMS)
                     for claim in claims:
                         self._start_run(leased_run_of(claim.row), claim.entries, claim.controls)
                     is_more = len(claims) == _CLAIMS

@@ -383,7 +383,7 @@ def _engine(
     return StoredEngine(
         store,
         pauses,
-        agent=setup.agent,
+        agents=(setup.agent,) if setup.agent else (),
         clock=setup.clock,
         linger=setup.options.linger,
         refused=refused,

@@ -95,11 +95,13 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     shares; they are its own where that is empty. `context` is what its caller gave it to be shown; `asks_context` says
     that providers are asked before its first step, `writes_memory` that its session remembers it when it reached its
     goal. A child was spawned by another run. `gated` are the tools whose calls need approval; a run of an earlier
-    version, which has none on record, takes those of the worker that executes it.
+    version, which has none on record, takes those of the worker that executes it. `agent` names the agent whose
+    planner and tools it has; it is empty for the only one of its runtime.
     """
 
     who: Quadruple
     goal: str
+    agent: str = ""
     query: str = ""
     task_id: str = ""
     max_steps: int = 0

@@ -5,6 +5,7 @@ What no longer holds stays in its heap until it comes to the top, or until most 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
@@ -42,23 +43,23 @@ class Due:
         """Let a run wait no longer."""
         self._entries.pop(run_id, None)
 
-    def first(self, agent: str) -> int | None:
-        """When the next run of an agent, or of none, is due; without an agent the next of all. None when none waits."""
-        tops = [heap[0].at for heap in self._of(agent)]
+    def first(self, agents: Sequence[str]) -> int | None:
+        """When the next run of these agents, or of none, is due; without a name the next of all. None: none waits."""
+        tops = [heap[0].at for heap in self._of(agents)]
         return min(tops, default=None)
 
-    def fallen(self, now: int, agent: str) -> list[str]:
-        """The runs of an agent, or of none, that are due then; without an agent all of them. They wait no longer."""
+    def fallen(self, now: int, agents: Sequence[str]) -> list[str]:
+        """The runs of these agents, or of none, that are due then; without a name all of them. They wait no longer."""
         found: list[str] = []
-        while due := [heap for heap in self._of(agent) if heap[0].at <= now]:
+        while due := [heap for heap in self._of(agents) if heap[0].at <= now]:
             for heap in due:
                 found.append(self._pop(heap).run_id)
                 self.drop(found[-1])
         return found
 
-    def _of(self, agent: str) -> list[list[_Entry]]:
-        """The heaps of an agent, and of none, with what holds at their top; without an agent all of them."""
-        names = ("", agent) if agent else (*self._heaps,)
+    def _of(self, agents: Sequence[str]) -> list[list[_Entry]]:
+        """The heaps of these agents, and of none, with what holds at their top; without a name all of them."""
+        names = ("", *agents) if agents else (*self._heaps,)
         for name in names:
             heap = self._heaps.get(name, [])
             while heap and self._entries.get(heap[0].run_id) is not heap[0]:

@@ -157,12 +157,12 @@ class MemoryStore:
         if self._tables.release_all(worker):
             self._notify()
 
-    async def claim(self, worker: str, *, agent: str = "", limit: int = 100) -> list[Claimed]:
+    async def claim(self, worker: str, *, agents: Sequence[str] = (), limit: int = 100) -> list[Claimed]:
         self._check_open()
         tables = self._tables
-        tables.wake_due(self._now(), agent)
+        tables.wake_due(self._now(), agents)
         ready = [tables.runs[run_id] for run_id in tables.ready]
-        mine = [held for held in ready if not agent or held.row.agent in ("", agent)]
+        mine = [held for held in ready if not agents or not held.row.agent or held.row.agent in agents]
         mine.sort(key=lambda held: (-held.row.priority, held.row.number))
         claimed: list[Claimed] = []
         for held in mine[:limit]:
@@ -181,9 +181,9 @@ class MemoryStore:
         held = (self._tables.runs[run_id] for run_id in self._tables.unread)
         return {one.row.run_id: max(one.controls) for one in held if one.row.owner == worker}
 
-    async def next_due(self, *, agent: str = "") -> int | None:
+    async def next_due(self, *, agents: Sequence[str] = ()) -> int | None:
         self._check_open()
-        return self._tables.due.first(agent)
+        return self._tables.due.first(agents)
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         one = (asyncio.get_running_loop(), listener)

@@ -463,12 +463,12 @@ class Tables:
             self._enlist(held)
         return len(mine)
 
-    def wake_due(self, now: int, agent: str) -> None:
-        """Let the runs of an agent, or of all without one, be ready whose time has come.
+    def wake_due(self, now: int, agents: Sequence[str]) -> None:
+        """Let the runs of these agents, or of all without a name, be ready whose time has come.
 
         Those of other agents are left to fall due for their own workers, who ask when that will be.
         """
-        for run_id in self.due.fallen(now, agent):
+        for run_id in self.due.fallen(now, agents):
             self._wake(run_id)
 
     def delete(self, run_id: str) -> bool:

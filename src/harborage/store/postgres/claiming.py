@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -53,9 +54,15 @@ class Claiming:
         self._unsure: dict[str, Any] | None = None
         self._owed: defaultdict[str, list[int]] = defaultdict(list)
 
-    async def claim(self, worker: str, *, agent: str, limit: int, now: int) -> list[Claimed]:
+    async def claim(self, worker: str, *, agents: Sequence[str], limit: int, now: int) -> list[Claimed]:
         """Take ready runs, highest priority first, then oldest. One that cannot be read is blocked instead."""
-        asked = {"worker": worker, "agent": agent, "limit": limit, "attempts": self._max_attempts, "now": now}
+        asked = {
+            "worker": worker,
+            "agents": list(agents) or None,
+            "limit": limit,
+            "attempts": self._max_attempts,
+            "now": now,
+        }
         taken = await self._take(asked)
         nums = list(dict.fromkeys((*self._owed.pop(worker, ()), *taken)))
         if not nums:

@@ -129,15 +129,15 @@ class PostgresStore:
     async def leave(self, worker: str) -> None:
         await self._asked(self._workers.leave(worker))
 
-    async def claim(self, worker: str, *, agent: str = "", limit: int = 100) -> list[Claimed]:
-        return await self._asked(self._claiming.claim(worker, agent=agent, limit=limit, now=self._now()))
+    async def claim(self, worker: str, *, agents: Sequence[str] = (), limit: int = 100) -> list[Claimed]:
+        return await self._asked(self._claiming.claim(worker, agents=agents, limit=limit, now=self._now()))
 
     async def unread(self, worker: str) -> dict[str, int]:
         rows: Any = await self._asked(fetch(self._database, SQL["inboxes"], worker=worker))
         return dict(rows)
 
-    async def next_due(self, *, agent: str = "") -> int | None:
-        found: int | None = await self._asked(fetchval(self._database, SQL["next_due"], agent=agent))
+    async def next_due(self, *, agents: Sequence[str] = ()) -> int | None:
+        found: int | None = await self._asked(fetchval(self._database, SQL["next_due"], agents=list(agents) or None))
         return found
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:

@@ -20,7 +20,7 @@ from harborage.store.sqlite.database import Database
 from harborage.store.sqlite.reading import Reading
 from harborage.store.sqlite.sessions import Sessions
 from harborage.store.sqlite.workers import LEASE, Workers
-from harborage.store.sqlite.writing import Writing
+from harborage.store.sqlite.writing import Writing, names_of
 from harborage.store.times import micros
 
 if TYPE_CHECKING:
@@ -117,12 +117,12 @@ class SQLiteStore:
             self._joined.discard(worker)
             self._workers.drop(worker)
 
-    async def claim(self, worker: str, *, agent: str = "", limit: int = 100) -> list[Claimed]:
+    async def claim(self, worker: str, *, agents: Sequence[str] = (), limit: int = 100) -> list[Claimed]:
         most, now, corrupt = self._max_attempts, self._now(), dict[int, str]()
 
         def claim(tx: Transaction) -> list[Claimed]:
             return self._writing.claim(
-                tx, worker, agent=agent, limit=limit, max_attempts=most, now=now, corrupt=corrupt
+                tx, worker, agents=agents, limit=limit, max_attempts=most, now=now, corrupt=corrupt
             )
 
         while True:
@@ -136,8 +136,8 @@ class SQLiteStore:
     async def unread(self, worker: str) -> dict[str, int]:
         return await self._read(lambda tx: self._reading.inboxes(tx, worker))
 
-    async def next_due(self, *, agent: str = "") -> int | None:
-        return await self._read(lambda tx: _value(tx.execute(self._sql["next_due"], (agent,)).get))
+    async def next_due(self, *, agents: Sequence[str] = ()) -> int | None:
+        return await self._read(lambda tx: _value(tx.execute(self._sql["next_due"], (names_of(agents),)).get))
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         return self._database.on_change(listener)

@@ -12,6 +12,7 @@ from zlib import crc32
 
 import apsw
 
+from harborage import codec
 from harborage.store.commit import (
     Change,
     ChangeGroup,
@@ -42,6 +43,11 @@ if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.store.rows import RunRow
     from harborage.store.sqlite.reading import Reading
+
+
+def names_of(agents: Sequence[str]) -> str | None:
+    """The names of agents as a parameter of a statement; None when there are none, which means all agents."""
+    return codec.encode_text(agents) if agents else None
 
 
 class Writing:
@@ -377,7 +383,7 @@ class Writing:
         tx: Transaction,
         worker: str,
         *,
-        agent: str,
+        agents: Sequence[str],
         limit: int,
         max_attempts: int,
         now: int,
@@ -393,9 +399,10 @@ class Writing:
         """
         execute, sql = tx.execute, self._sql
         tx.add_now()
-        execute(sql["fall_due"], (now, agent))
+        names = names_of(agents)
+        execute(sql["fall_due"], (now, names))
         claimed: list[Claimed] = []
-        ready: list[Any] = execute(sql["ready"], (agent, limit)).fetchall()
+        ready: list[Any] = execute(sql["ready"], (names, limit)).fetchall()
         for num, attempts in ready:
             if num in corrupt:
                 execute(sql["block"], (corrupt[num], num))

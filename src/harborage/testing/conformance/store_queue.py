@@ -55,13 +55,13 @@ async def priority_comes_first_then_age(bench: StoreBench) -> None:
 
 
 async def an_agent_claims_its_own_runs(bench: StoreBench) -> None:
-    """With an agent only its runs are claimed, and those that name none."""
+    """With agents only their runs are claimed, and those that name none."""
     store = bench.store
     await store.join("one")
-    for run_id, agent in (("mine", "a"), ("other", "b"), ("any", "")):
+    for run_id, agent in (("mine", "a"), ("other", "b"), ("third", 'c"'), ("any", "")):
         await start(store, run_id, agent=agent)
-    got = {claimed.row.run_id for claimed in await store.claim("one", agent="a")}
-    expect_equal(got, {"mine", "any"}, "what agent a claims")
+    got = {claimed.row.run_id for claimed in await store.claim("one", agents=["a", 'c"', "unknown"])}
+    expect_equal(got, {"mine", "third", "any"}, "what a worker of the agents a and c claims")
     await claim(store, "one", "other")
 
 
@@ -89,10 +89,10 @@ async def a_run_falls_due_for_the_workers_of_its_agent(bench: StoreBench) -> Non
     due = (await row(store, "r")).created_at + 10_000_000
     await store.commit(step(lease, 1, b"w", change=Change(status=Status.PAUSED, release=True, wake_at=due)))
     bench.later(11)
-    expect_equal(await store.claim("two", agent="b"), [], "what agent b claims")
-    expect_equal(await store.next_due(agent="a"), due, "when the next run of agent a is due")
-    (claimed,) = await store.claim("one", agent="a")
-    expect_equal((claimed.row.run_id, await store.next_due(agent="a")), ("r", None), "what agent a claims")
+    expect_equal(await store.claim("two", agents=["b", "c"]), [], "what agents b and c claim")
+    expect_equal(await store.next_due(agents=["b", "a"]), due, "when the next run of agent a is due")
+    (claimed,) = await store.claim("one", agents=["a"])
+    expect_equal((claimed.row.run_id, await store.next_due(agents=["a"])), ("r", None), "what agent a claims")
 
 
 async def a_new_claim_ends_the_old_lease(bench: StoreBench) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -257,8 +257,8 @@ class AuditedStore(MemoryStore):
         self.accepted_controls: list[tuple[str, str, bytes]] = []
         self.refused_writes = 0
 
-    async def claim(self, worker: str, *, agent: str = "", limit: int = 100) -> list[Claimed]:
-        claimed = await super().claim(worker, agent=agent, limit=limit)
+    async def claim(self, worker: str, *, agents: Sequence[str] = (), limit: int = 100) -> list[Claimed]:
+        claimed = await super().claim(worker, agents=agents, limit=limit)
         for one in claimed:
             self._note(one.row.lease)
         return claimed

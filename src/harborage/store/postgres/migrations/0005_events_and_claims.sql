@@ -53,7 +53,7 @@ $$;
 -- it as ready as it was, and then tells nobody when it can be had. `blocked` says whether any was blocked for having been
 -- claimed too often.
 create function harborage_claim(
-  by_writer text, as_batch bigint, at_time bigint, for_worker text, of_agent text, at_most integer, max_attempts integer
+  by_writer text, as_batch bigint, at_time bigint, for_worker text, of_agents text[], at_most integer, max_attempts integer
 ) returns jsonb language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 declare
@@ -73,14 +73,14 @@ begin
     with due as materialized (
       select num from harborage_runs
       where wake_at is not null and wake_at <= at_time and owner is null and not woken
-        and (of_agent = '' or agent in ('', of_agent))
+        and (of_agents is null or agent = '' or agent = any(of_agents))
       order by wake_at limit 1000
       for no key update skip locked
     )
     update harborage_runs as run set woken = true from due where run.num = due.num;
     with ready as materialized (
       select num, attempts from harborage_runs
-      where owner is null and woken and blocked is null and status < 3 and (of_agent = '' or agent in ('', of_agent))
+      where owner is null and woken and blocked is null and status < 3 and (of_agents is null or agent = '' or agent = any(of_agents))
       order by priority desc, num limit at_most
       for no key update skip locked
     ),
@@ -100,11 +100,11 @@ begin
     into claimed, is_blocked from taken;
     is_left := exists (
       select from harborage_runs
-      where owner is null and woken and blocked is null and status < 3 and (of_agent = '' or agent in ('', of_agent))
+      where owner is null and woken and blocked is null and status < 3 and (of_agents is null or agent = '' or agent = any(of_agents))
     ) or exists (
       select from harborage_runs
       where wake_at is not null and wake_at <= at_time and owner is null and not woken
-        and (of_agent = '' or agent in ('', of_agent))
+        and (of_agents is null or agent = '' or agent = any(of_agents))
     );
   end if;
   return harborage_keep(

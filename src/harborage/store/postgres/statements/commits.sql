@@ -7,7 +7,7 @@ select harborage_commit(
 );
 
 -- name: claim
-select harborage_claim(:writer, :batch, :now, :worker, :agent, :limit, :attempts);
+select harborage_claim(:writer, :batch, :now, :worker, :agents, :limit, :attempts);
 
 -- name: forget_writers
 delete from harborage_writers

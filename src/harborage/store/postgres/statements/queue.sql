@@ -8,7 +8,7 @@ from harborage_runs as run where run.owner = :worker and run.unread > 0;
 
 -- name: next_due
 select min(wake_at) from harborage_runs
-where wake_at is not null and owner is null and not woken and (:agent = '' or agent in ('', :agent));
+where wake_at is not null and owner is null and not woken and (:agents::text[] is null or agent = '' or agent = any(:agents::text[]));
 
 -- name: block
 -- Only by the worker that claimed it; after this no worker holds it.

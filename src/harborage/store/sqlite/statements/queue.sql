@@ -4,11 +4,11 @@
 -- Those of other agents are left to fall due for their own workers, who ask when that will be.
 UPDATE harborage_runs SET woken = 1
 WHERE wake_at IS NOT NULL AND wake_at <= :now AND owner IS NULL AND NOT woken
-  AND (:agent = '' OR agent IN ('', :agent));
+  AND (:agents IS NULL OR agent = '' OR agent IN (SELECT value FROM json_each(:agents)));
 
 -- name: ready
 SELECT num, attempts FROM harborage_runs INDEXED BY harborage_runs_ready
-WHERE owner IS NULL AND woken > 0 AND blocked IS NULL AND (:agent = '' OR agent IN ('', :agent))
+WHERE owner IS NULL AND woken > 0 AND blocked IS NULL AND (:agents IS NULL OR agent = '' OR agent IN (SELECT value FROM json_each(:agents)))
 ORDER BY priority DESC, num LIMIT :limit;
 
 -- name: take
@@ -41,7 +41,7 @@ FROM harborage_runs AS run INDEXED BY harborage_runs_inbox WHERE run.owner = :wo
 
 -- name: next_due
 SELECT min(wake_at) FROM harborage_runs
-WHERE wake_at IS NOT NULL AND owner IS NULL AND NOT woken AND (:agent = '' OR agent IN ('', :agent));
+WHERE wake_at IS NOT NULL AND owner IS NULL AND NOT woken AND (:agents IS NULL OR agent = '' OR agent IN (SELECT value FROM json_each(:agents)));
 
 -- name: free
 UPDATE harborage_runs SET owner = NULL, woken = 1 WHERE owner = :worker AND owner IS NOT NULL RETURNING num;
