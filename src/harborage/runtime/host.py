@@ -26,6 +26,7 @@ from harborage.runtime.durable.engine import EngineElsewhereError, RunNotFoundEr
 from harborage.runtime.durable.histories import request_of
 from harborage.runtime.durable.journal import decode_entries
 from harborage.runtime.durable.reader import not_found
+from harborage.runtime.effects.agents import AgentParts, AgentSetup
 from harborage.runtime.effects.assembly import Assembly, Setup, assemble
 from harborage.runtime.effects.contexts import checked_inputs
 from harborage.runtime.effects.model import ModelChoice, PlannerChoice, choose_reasoner
@@ -74,13 +75,11 @@ class RuntimeOpenError(HarborageError):
 class _StartOptions(NamedTuple):
     """The parameters of `start` that are not part of the run's task."""
 
+    agent: str = ""
     max_steps: int = 0
     context: Context | None = None
     fork: Fork | None = None
     limits: Limits | None = None
-
-
-_DEFAULT_START = _StartOptions()
 
 
 class Runtime:
@@ -139,21 +138,26 @@ class Runtime:
         if isinstance(planner, OperatorPlannerConfig):
             options = with_operator(options, planner)
         self.options = options
-        self._setup = Setup(
+        only = AgentSetup(
+            name=agent,
             reasoner=reasoner,
             tools=tuple(tools),
             approvals=approvals,
             options=options,
+            summariser=summariser,
+            context=sources_of(context),
+            memory=memory_of(memory, has_model=model is not None),
+        )
+        self._setup = Setup(
+            agents=(only,),
+            executes=(agent,) if agent else (),
+            options=options,
             bus=bus,
             artifacts=artifacts,
             storage=storage,
-            agent=agent,
             launch=self._launch_spawned,
             admit=Admission(self._count_runs, options.max_running).admit,
-            summariser=summariser,
             handles=handles,
-            context=sources_of(context),
-            memory=memory_of(memory, has_model=model is not None),
             clock=clock,
             logger=logging.getLogger("harborage") if logger is None else logger,
         )
@@ -188,17 +192,17 @@ class Runtime:
     @property
     def memory(self) -> SessionMemory | None:
         """The memory of sessions; None if the runtime has none."""
-        return self._parts.context_providers.memory
+        return self._only.context_providers.memory
 
     @property
     def handles(self) -> HandleRegistry:
         """The live objects of this process that the contexts of runs may name."""
-        return self._parts.context_providers.handles
+        return self._parts.handles
 
     @property
     def catalog(self) -> ToolCatalog:
         """The tools of this runtime."""
-        return self._parts.catalog
+        return self._only.catalog
 
     async def __aenter__(self) -> Self:
         if self._open is not None:
@@ -206,7 +210,7 @@ class Runtime:
         parts = await assemble(self._setup)
         crew = Crew(lambda name, error: self._setup.logger.error("%s stopped: %s", name, error_reason(error)))
         self._open, self._loop = (parts, crew), asyncio.get_running_loop()
-        crew.start(parts.engine.serve(parts.program, parts.effects.table()), "engine")
+        crew.start(parts.engine.serve(parts.agents.program, parts.agents), "engine")
         crew.start(parts.upkeep.serve(), "upkeep")
         crew.start(parts.upkeep.refresh_on_change(parts.store), "upkeep")
         return self
@@ -266,12 +270,12 @@ class Runtime:
             ContextProviderError: the context is neither, or cannot be recorded.
             ContextUnavailableError: a required provider returned no context.
         """
-        parts = self._parts_here()
+        parts, chosen = self._parts_here(), self._only
         require_triple(who, "start")
         check_start(goal, deadline, priority=priority, max_steps=max_steps, scope=scope)
-        limits = self.options.limits.replaced(limits)
+        limits = chosen.options.limits.replaced(limits)
         if limits.cost is not None:
-            await parts.check_price()
+            await chosen.check_price()
         wanted = SpawnRequest(
             identity=who.with_run(""),
             kind=TaskKind.FOREGROUND,
@@ -281,10 +285,10 @@ class Runtime:
             deadline=limits.until(deadline, self._setup.clock.now()),
         )
         since = parts.bus.last_sequence(who)
-        given = await parts.context_providers.resolve_choice(
+        given = await chosen.context_providers.resolve_choice(
             context, ContextRequest(who=wanted.identity, goal=goal, query=goal)
         )
-        start = _StartOptions(max_steps, given, limits=limits)
+        start = _StartOptions(chosen.name, max_steps, given, limits=limits)
         return self._handle(await self._start(parts, wanted, start), scope, since)
 
     async def fork(
@@ -319,12 +323,13 @@ class Runtime:
         check_start_options("fork", deadline, max_steps=max_steps, scope=scope)
         parent, now = await self.run(run_id, who=who), self._setup.clock.now()
         fork = fork_at(await parent.history(), at, now=now, goal=goal, is_live=live, max_steps=max_steps)
-        fork = fork.limited(self.options.limits.replaced(fork.request.limits).replaced(limits), deadline, now)
+        chosen = parts.agents.get(fork.request.agent)
+        fork = fork.limited(chosen.options.limits.replaced(fork.request.limits).replaced(limits), deadline, now)
         if fork.request.limits is not None and fork.request.limits.cost is not None:
-            await parts.check_price()
+            await chosen.check_price()
         wanted = fork.task(replace(who, session_id=session or who.session_id), goal)
         since = parts.bus.last_sequence(wanted.identity)
-        return self._handle(await self._start(parts, wanted, _StartOptions(fork=fork)), scope, since)
+        return self._handle(await self._start(parts, wanted, _StartOptions(chosen.name, fork=fork)), scope, since)
 
     async def replay(
         self,
@@ -376,6 +381,12 @@ class Runtime:
             raise RuntimeClosedError()
         return self._open[0]
 
+    @property
+    def _only(self) -> AgentParts:
+        """The agent of a runtime that has one."""
+        (only,) = self._parts.agents
+        return only
+
     def _parts_here(self) -> Assembly:
         """Return the parts, for work that only the event loop on which they were opened can do."""
         if self._open is not None and self._loop is not asyncio.get_running_loop():
@@ -410,10 +421,10 @@ class Runtime:
     ) -> Committed:
         """Start the run of a task that a run, or a caller of `Runtime.tasks`, spawns."""
         parts, who = self._parts, task.identity.identity.with_run(task.id)
-        request = self._request(who, task, goal_of(task), _DEFAULT_START)
-        if task.parent_task_id:
-            request = request.within(await self._request_of(task.parent_task_id))
-        else:
+        parent = await self._request_of(task.parent_task_id) if task.parent_task_id else None
+        agent = self._only.name if parent is None else parent.agent
+        request = self._request(who, task, goal_of(task), _StartOptions(agent)).within(parent)
+        if not task.parent_task_id:
             await parts.sessions.visit(who)
         return await parts.engine.launch(request, commit, accepted=accepted, write=write)
 
@@ -424,33 +435,32 @@ class Runtime:
     def _request(self, who: Quadruple, task: Task | SpawnRequest, goal: str, start: _StartOptions) -> RunRequest:
         """Return the request with which the run of a task is started."""
         if start.fork is not None:
-            return replace(start.fork.for_run(who), agent=self._setup.agent)
-        limits = self.options.limits if start.limits is None else start.limits
-        is_child, gated = bool(task.parent_task_id), self._parts.gates.current()
-        remembers = self._parts.context_providers.memory is not None and not is_child
+            return replace(start.fork.for_run(who), agent=start.agent)
+        chosen = self._parts.agents.get(start.agent)
+        limits = chosen.options.limits if start.limits is None else start.limits
+        is_child = bool(task.parent_task_id)
+        remembers = chosen.context_providers.memory is not None and not is_child
         return RunRequest(
             who=who,
             goal=goal,
-            agent=self._setup.agent,
+            agent=start.agent,
             query=task.query,
             task_id=who.run_id,
-            max_steps=start.max_steps or self.options.max_steps,
+            max_steps=start.max_steps or chosen.options.max_steps,
             deadline=limits.until(task.deadline, self._setup.clock.now()),
-            token_budget=self._parts.token_budget,
+            token_budget=chosen.token_budget,
             input_artifact_ids=task.input_artifact_ids,
             limits=None if limits == Limits() else limits,
             is_child=is_child,
-            context=None
-            if start.context is None
-            else self._parts.context_providers.keep_handles(start.context, who.run_id),
-            asks_context=bool(self._setup.context) or remembers,
+            context=None if start.context is None else chosen.context_providers.keep_handles(start.context, who.run_id),
+            asks_context=chosen.asks_context or remembers,
             writes_memory=remembers,
-            gated=gated,
+            gated=chosen.gates.current(),
         )
 
     async def _request_of(self, run_id: str) -> RunRequest | None:
         """Return the request with which a run was started; None if the run is not known here."""
-        if (live := self._parts.effects.find(run_id)) is not None and live.request is not None:
+        if (live := self._parts.agents.live(run_id)) is not None and live.request is not None:
             return live.request
         with suppress(RunNotFoundError):
             return request_of(run_id, decode_entries(await self._parts.engine.history(run_id), run_id))

@@ -13,7 +13,8 @@ from harborage.identity import Identity
 from harborage.planner import CallTool, Finish, FinishReason
 from harborage.planner.finish import FinishPlanner
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.effects.assembly import Setup, assemble, catalog_of
+from harborage.runtime.effects.agents import AgentSetup, catalog_of
+from harborage.runtime.effects.assembly import Setup, assemble
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
 from harborage.testing.planners import ScriptedPlanner
@@ -28,6 +29,14 @@ ME = Identity("t", "u", "s")
 async def add(a: int, b: int = 1) -> int:
     """Add two numbers."""
     return a + b
+
+
+def _setup(
+    *, tools: tuple[Any, ...] = (), approvals: Any = None, options: RuntimeOptions | None = None, **fields: Any
+) -> Setup:
+    options = RuntimeOptions() if options is None else options
+    only = AgentSetup(reasoner=FinishPlanner(), tools=tools, approvals=approvals, options=options)
+    return Setup(agents=(only,), options=options, **fields)
 
 
 class Watched(MemoryArtifactStore):
@@ -73,7 +82,7 @@ async def test_parts_that_do_not_fit_open_nothing(
     monkeypatch.setattr("harborage.runtime.effects.assembly.open_artifacts", open_watched)
     monkeypatch.setattr(Watched, "closed", 0)
     with pytest.raises(error):
-        await assemble(Setup(reasoner=FinishPlanner(), **fields))
+        await assemble(_setup(**fields))
     assert Watched.closed == len(opened)
 
 
@@ -81,7 +90,7 @@ async def test_what_was_given_is_used_and_not_closed() -> None:
     """The parts that the runtime opened itself are closed, in the reverse order of their opening."""
     bus = MemoryEventBus()
     artifacts = MemoryArtifactStore()
-    parts = await assemble(Setup(reasoner=FinishPlanner(), bus=bus, artifacts=artifacts))
+    parts = await assemble(_setup(bus=bus, artifacts=artifacts))
     assert (parts.bus, parts.artifacts) == (bus, artifacts)
     for close in parts.closers:
         await close()
@@ -91,7 +100,7 @@ async def test_what_was_given_is_used_and_not_closed() -> None:
 
 async def test_two_runtimes_of_one_description_share_nothing() -> None:
     """Each has a bus, a registry and a journal of its own."""
-    first, second = [await assemble(Setup(reasoner=FinishPlanner())) for _ in range(2)]
+    first, second = [await assemble(_setup()) for _ in range(2)]
     assert first.bus is not second.bus
     assert first.tasks is not second.tasks
     assert first.engine is not second.engine

@@ -193,7 +193,7 @@ async def test_a_blocked_run_keeps_its_task_running(runtimes: Runtimes) -> None:
     crew = bench.rt._open[1]
     await crew.aclose()
     rewrite(parts.store, run.id, of_other_code(history, "plan"))
-    worker = asyncio.create_task(parts.engine.serve(parts.program, parts.effects.table()))
+    worker = asyncio.create_task(parts.engine.serve(parts.agents.program, parts.agents))
     await settle()
     assert (await run.status()).phase is RunPhase.BLOCKED
     assert (await bench.rt.tasks.get(run.id, who=ME)).status is TaskStatus.RUNNING

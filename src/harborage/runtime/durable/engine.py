@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
@@ -128,6 +128,15 @@ class RunPutOffError(RunLeftError):
         self.until = until
         self.reason = reason
         super().__init__(f"run {run_id}: {reason}; next attempt {until:%Y-%m-%d %H:%M:%S} UTC")
+
+
+class AgentMissingError(RunLeftError):
+    """This runtime lacks the agent that a run names; the run continues once a worker that has it executes it."""
+
+    def __init__(self, agent: str = "", known: Iterable[str] = ()) -> None:
+        self.agent = agent
+        have = ", ".join(map(repr, sorted(known))) or "none"
+        super().__init__(f"there is no agent {agent!r} here (known: {have}); add it to Runtime([…])")
 
 
 class HistoryMismatchError(RunLeftError):

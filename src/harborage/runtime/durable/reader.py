@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from harborage.planner import Finish, FinishReason
 from harborage.runtime.durable.bodies import read_whole
 from harborage.runtime.durable.engine import (
+    AgentMissingError,
     ControlUnreadableError,
     EngineClosedError,
     HistoryMismatchError,
@@ -48,6 +49,7 @@ _FORGOTTEN: Final = (
 
 
 UNREADABLE: Final = (
+    AgentMissingError,
     ControlUnreadableError,
     DatabaseCorruptError,
     EntryDamagedError,

@@ -14,14 +14,25 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from harborage import codec
 from harborage.errors import HarborageError
 from harborage.llm import AnswerBuilder, CompleteRequest, CompleteResponse
 from harborage.runtime.durable.model_records import Exchange, Prompt, error_of, prompt_of, response_of, slim
+from harborage.runtime.effects.model import ReasonerConfig
 from harborage.runtime.history.differences import Difference, DifferenceKind, prompt_diff
+from harborage.runtime.loop.limits import Limits
+
+if TYPE_CHECKING:
+    from harborage.artifacts import ArtifactStore
+    from harborage.clock import Timers
+    from harborage.runtime.effects.agents import AgentSetup
+    from harborage.runtime.effects.assembly import Setup
 
 _INSIDE: ContextVar[Attempts | None] = ContextVar("harborage_offline", default=None)
 _METHODS: Final = ("__init__", "connect", "connect_ex", "sendto", "sendmsg")
@@ -257,3 +268,24 @@ class ReplayClient:
 def _are_same(recorded: Prompt, asked: Prompt) -> bool:
     # A schema made of tuples is recorded with lists; in JSON they are equal.
     return recorded == asked or codec.encode(recorded) == codec.encode(asked)
+
+
+def replay_setup(setup: Setup, served: ReplayClient, clock: Timers, artifacts: ArtifactStore | None) -> Setup:
+    """The same parts over a served model, with nothing that reaches out or lasts."""
+    return replace(
+        setup,
+        agents=tuple(_replayed_agent(one, served) for one in setup.agents),
+        bus=None,
+        artifacts=setup.artifacts if artifacts is None else artifacts,
+        storage=None,
+        clock=clock,
+    )
+
+
+def _replayed_agent(agent: AgentSetup, served: ReplayClient) -> AgentSetup:
+    reasoner = agent.reasoner
+    return replace(
+        agent,
+        reasoner=replace(reasoner, model=served) if isinstance(reasoner, ReasonerConfig) else reasoner,
+        options=replace(agent.options, records_model=False, limits=Limits(), provider_patience=timedelta()),
+    )

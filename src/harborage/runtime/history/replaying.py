@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 import msgspec
@@ -25,12 +25,10 @@ from harborage.runtime.durable.inbox import Inbox
 from harborage.runtime.durable.journal import Begun, Done, Ended, Failed, JournalCorruptError
 from harborage.runtime.durable.model_records import prompts_of
 from harborage.runtime.durable.steps import Effect, StepCall, Think
-from harborage.runtime.effects.assembly import Assembly, Setup, assemble
-from harborage.runtime.effects.model import ReasonerConfig
+from harborage.runtime.effects.assembly import Setup, assemble
 from harborage.runtime.history.differences import Difference, DifferenceKind, value_diff
-from harborage.runtime.history.offline import Attempts, RecordedCall, ReplayClient, offline
+from harborage.runtime.history.offline import Attempts, RecordedCall, ReplayClient, offline, replay_setup
 from harborage.runtime.history.reading import Opened, exchanges_in, open_record
-from harborage.runtime.loop.limits import Limits
 from harborage.runtime.loop.seam import Concluded, Durable, GatedTools, RunRequest
 from harborage.runtime.loop.state import Planned, RunState
 
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     from harborage.concurrency import Crew
     from harborage.runtime.durable.mailbox import Mailbox
     from harborage.runtime.durable.pauses.coordinator import Coordinator
+    from harborage.runtime.effects.agents import AgentParts
     from harborage.runtime.loop.arrivals import Arrivals, Hold, Woken
     from harborage.runtime.loop.joins import BranchOutcome
 
@@ -135,10 +134,11 @@ async def replay(
     clock = _RecordedClock(opened.entries[0].at)
     with ExitStack() as stack:
         attempts = stack.enter_context(offline(everywhere=everywhere))
-        parts = await assemble(_replay_setup(setup, served, clock, artifacts))
+        parts = await assemble(replay_setup(setup, served, clock, artifacts))
         try:
-            comparison = _Comparison(recorded, parts, served, clock, attempts, clean)
-            difference, is_whole = await _run_over_record(opened, parts, comparison, setup.logger)
+            agent = parts.agents.get(opened.request.agent)
+            comparison = _Comparison(recorded, agent, served, clock, attempts, clean)
+            difference, is_whole = await _run_over_record(opened, agent, comparison, setup.logger)
         finally:
             for close in parts.closers:
                 await close()
@@ -151,20 +151,6 @@ async def replay(
     )
 
 
-def _replay_setup(setup: Setup, served: ReplayClient, clock: _RecordedClock, artifacts: ArtifactStore | None) -> Setup:
-    """The same parts over a served model, with nothing that reaches out or lasts."""
-    reasoner = setup.reasoner
-    return replace(
-        setup,
-        reasoner=replace(reasoner, model=served) if isinstance(reasoner, ReasonerConfig) else reasoner,
-        options=replace(setup.options, records_model=False, limits=Limits(), provider_patience=timedelta()),
-        bus=None,
-        artifacts=setup.artifacts if artifacts is None else artifacts,
-        storage=None,
-        clock=clock,
-    )
-
-
 def _with_current_approvals(request: RunRequest, gated: GatedTools) -> RunRequest:
     """The same under the approvals of this runtime, which are compared, too. Under a policy for all tools then and now
     what was recorded says which tools were registered when the run started."""
@@ -174,18 +160,18 @@ def _with_current_approvals(request: RunRequest, gated: GatedTools) -> RunReques
 
 
 async def _run_over_record(
-    opened: Opened, parts: Assembly, comparison: _Comparison, logger: logging.Logger
+    opened: Opened, agent: AgentParts, comparison: _Comparison, logger: logging.Logger
 ) -> tuple[Difference | None, bool]:
     """Execute the run over its record: the first difference, and whether the record went to the run's end."""
     executor = Executor(
         program=comparison.program,
-        effects=parts.effects.table().each(comparison.recalled),
+        effects=agent.table.each(comparison.recalled),
         pauses=_NO_PAUSES,
         clock=comparison.clock,
         recheck_s=0.0,
         logger=logger,
     )
-    run = _ReplayedRun(_with_current_approvals(opened.request, parts.gates.current()))
+    run = _ReplayedRun(_with_current_approvals(opened.request, agent.gates.current()))
     ended = next((one for one in reversed(opened.entries) if isinstance(one, Ended)), None)
     try:
         now = await executor.perform(opened.run_id, run, _NullRecord(), opened.entries, is_stopping=lambda: False)
@@ -257,7 +243,7 @@ class _Comparison:
     def __init__(
         self,
         recorded: _RecordedHistory,
-        parts: Assembly,
+        agent: AgentParts,
         served: ReplayClient,
         clock: _RecordedClock,
         attempts: Attempts,
@@ -265,11 +251,11 @@ class _Comparison:
     ) -> None:
         self._clean = clean
         self._recorded = recorded
-        self._parts = parts
+        self._agent = agent
         self._served = served
         self.clock = clock
         self._attempts = attempts
-        self._plan = parts.effects.table().find(_PLAN)
+        self._plan = agent.table.find(_PLAN)
         self._step = 0
         self._manifest: tuple[ArtifactManifestEntry, ...] = ()
         self.asked = 0
@@ -277,7 +263,7 @@ class _Comparison:
 
     async def program(self, io: Any, request: RunRequest) -> Concluded:
         """The run's own program, over a seam that calls the planner again."""
-        ending = await self._parts.program(_ReplaySeam(io, self), request)
+        ending = await self._agent.program(_ReplaySeam(io, self), request)
         if self._step < len(self._recorded.plans):
             left = len(self._recorded.plans) - self._step
             what = f"the run ends here, and the record holds {left} more step(s)"
@@ -325,7 +311,7 @@ class _Comparison:
 
     async def _asked(self, run: RunState, number: int, recorded: Planned) -> Planned | Exception:
         """Return the planner's new result or error; it is shown the recorded inputs."""
-        live = self._parts.effects.live(run.who.run_id)
+        live = self._agent.effects.live(run.who.run_id)
         live.listing = None  # the planner is shown the recorded artifacts
         self._manifest = recorded.manifest_after(self._manifest)
         live.base.session_artifacts = self._manifest
