@@ -13,7 +13,6 @@ import pytest
 from harborage.app.agent_runtime import open_kept_runtime, recorded_agent
 from harborage.app.project import remember_started
 from harborage.cli.main import main
-from harborage.cli.runs import _table
 from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason, PauseReason, RequestPause
 from harborage.runtime.history import build_history, read_run
@@ -121,24 +120,14 @@ def record(run_id: str) -> list[bytes]:
 
 
 def test_runs_are_listed_newest_first(run_ids: list[str], typed: Typed) -> None:
-    """A line each: id, time, how it stands, its agent, its goal on one line."""
+    """A header, then a line each: handle, agent, status and goal on one line."""
     code, out, _ = typed("runs", "list")
     lines = out.splitlines()
     assert code == 0
-    assert [line.split()[0] for line in lines] == run_ids[::-1]
-    assert lines[1].endswith("  complete  agent.py  Look around")
-
-
-def test_a_narrow_terminal_gets_two_lines_a_run() -> None:
-    """Id, time and status are never cut; agent and goal are on a line of their own, and cut to it."""
-    rows = [("r1", "2026-11-23 13:48", "interrupted", "agent.py", "Count the ships " * 5)]
-    assert _table(rows, 80)[0].startswith("r1  2026-11-23 13:48  interrupted  agent.py  Count the ships Count ")
-    first, second = _table(rows, 50)
-    assert (first, second[:34], len(second)) == (
-        "r1  2026-11-23 13:48  interrupted",
-        "    agent.py Count the ships Count",
-        50,
-    )
+    assert lines[0].split() == ["RUN", "AGENT", "STATUS", "AGE", "TIME", "COST", "WHAT"]
+    assert [line.split()[0] for line in lines[1:]] == [run_id[-6:] for run_id in reversed(run_ids)]
+    assert lines[2].split()[1:4] == ["agent", "✓", "complete"]
+    assert lines[2].endswith("  Look around")
 
 
 def test_the_list_can_be_narrowed(run_ids: list[str], typed: Typed) -> None:
@@ -147,15 +136,16 @@ def test_the_list_can_be_narrowed(run_ids: list[str], typed: Typed) -> None:
     assert typed("runs", "list", "--agent", "other.py")[1] == ""
     assert typed("runs", "list", "--user", "you")[1] == ""
     narrowed = typed("runs", "list", "--status", "complete", "--agent", "agent.py", "--user", "me", "--session", "s1")
-    assert len(narrowed[1].splitlines()) == 2
+    assert len(narrowed[1].splitlines()) == 3
     code, out, err = typed("runs", "list", "--limit", "1")
-    assert (code, out.split()[0], err) == (0, run_ids[1], "1 more: --limit 2\n")
+    assert (code, out.splitlines()[1].split()[0], err) == (0, run_ids[1][-6:], "1 run of 2 runs · older: --all\n")
+    assert len(typed("runs", "list", "--limit", "1", "--all")[1].splitlines()) == 3
 
 
 def test_the_list_is_json_for_machines(run_ids: list[str], typed: Typed) -> None:
     """A run a line."""
     rows = [json.loads(line) for line in typed("runs", "list", "--json")[1].splitlines()]
-    assert [row["run"] for row in rows] == run_ids[::-1]
+    assert [row["run_id"] for row in rows] == run_ids[::-1]
     assert rows[1] | {"status": "complete", "goal": "Look\naround", "agent": "agent.py", "user": "me"} == rows[1]
 
 
@@ -355,8 +345,8 @@ def test_a_run_is_forked(run_ids: list[str], typed: Typed) -> None:
     assert record(run_ids[0]) == before
     assert build_history(record(new)).totals.steps == 3
     assert typed("replay", new)[0] == 0
-    assert typed("runs", "list")[1].split()[0] == new
-    assert f"{new}  " in typed("runs", "list", "--agent", "agent.py")[1]
+    assert typed("runs", "list")[1].splitlines()[1].split()[0] == new[-6:]
+    assert f"{new[-6:]}  " in typed("runs", "list", "--agent", "agent.py")[1]
 
 
 def test_a_live_fork_does_the_same(run_ids: list[str], typed: Typed) -> None:
@@ -397,7 +387,7 @@ def test_a_step_that_is_not_there_is_wrong_use(run_ids: list[str], typed: Typed)
     """Nothing is started."""
     code, _, err = typed("fork", run_ids[0], "--at", "9")
     assert (code, err) == (2, f"harborage: run {run_ids[0]} has no recorded step 9; fork it at 1 to 3\n")
-    assert len(typed("runs", "list")[1].splitlines()) == 2
+    assert len(typed("runs", "list")[1].splitlines()) == 3
 
 
 def test_a_fork_that_waits_says_so(project: Path, typed: Typed) -> None:

@@ -137,14 +137,14 @@ def test_a_run_whose_provider_is_down_is_left_and_resumed(piped: Start, in_pipe:
     assert row["status"] == "interrupted"
     assert row["reason"].startswith("interrupted: provider unavailable")
     assert row["wake_at"]
-    shown = in_pipe("runs", "show", row["run"])
+    shown = in_pipe("runs", "show", row["run_id"])
     assert shown.end() == 0
     assert "interrupted: interrupted: provider unavailable" not in shown.out
     assert "interrupted: provider unavailable" in shown.out
     doctor = in_pipe("doctor")
     doctor.end()
     assert f"harborage resume {row['run']} tries now" in doctor.out + doctor.err
-    again = in_pipe("resume", row["run"], **provider.env)
+    again = in_pipe("resume", row["run_id"], **provider.env)
     assert again.end() == 0
     assert again.out == "Fine again.\n"
     assert len(provider.server.requests) == 4

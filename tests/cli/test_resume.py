@@ -147,7 +147,7 @@ def test_the_result_of_a_run_that_is_over_is_shown(tmp_path: Path, in_pipe: Star
     listed = in_pipe("runs", "list")
     assert listed.end() == 0
     (tmp_path / "agent.py").unlink()
-    again = in_pipe("resume", listed.out.split()[0])
+    again = in_pipe("resume", listed.out.splitlines()[1].split()[0])
     assert again.end() == 3
     assert again.out == "no idea\n"
     assert "status ended " in again.err
@@ -182,7 +182,7 @@ def test_nothing_waits_once_a_run_is_over(in_pipe: Start) -> None:
         if words:
             listed = in_pipe("runs", "list")
             assert listed.end() == 0
-            forked = in_pipe(words[0], listed.out.split()[0], *words[1:])
+            forked = in_pipe(words[0], listed.out.splitlines()[1].split()[0], *words[1:])
             assert forked.end() == 0, forked.err
         healthy = in_pipe("doctor")
         assert healthy.end() == 0

@@ -95,7 +95,7 @@ def test_no_command_shows_a_secret(typed: Typed, tmp_path: Path) -> None:
         code, text = typed(*words)
         assert (code, "fetch" in text) == (1, True), text
         leaks += [(words, line) for line in quoted(text)]
-    run_id = json.loads(typed("runs", "list", "--json", "--limit", "1")[1])["run"]
+    run_id = json.loads(typed("runs", "list", "--json", "--limit", "1")[1])["run_id"]
     for words in (
         ("runs", "list"),
         ("runs", "list", "--json"),
@@ -117,7 +117,7 @@ def test_no_command_shows_a_secret(typed: Typed, tmp_path: Path) -> None:
 def test_a_frozen_run_holds_no_secret(typed: Typed, tmp_path: Path) -> None:
     """Neither in the clear nor in the bytes of arguments, which JSON holds as base64."""
     typed("run", "agent.py", f"Use Bearer {SECRETS[0]} and {SECRETS[1]}", "--quiet")
-    run_id = json.loads(typed("runs", "list", "--json", "--limit", "1")[1])["run"]
+    run_id = json.loads(typed("runs", "list", "--json", "--limit", "1")[1])["run_id"]
 
     async def record() -> list[bytes]:
         async with await open_storage("sqlite:.harborage/harborage.db") as storage:

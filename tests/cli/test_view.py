@@ -627,7 +627,7 @@ def test_costs_add_up(view: View) -> None:
         event(EventType.LLM_COST_RECORDED, payload),
         event(EventType.LLM_COST_RECORDED, payload),
     )
-    assert render_totals(view, 61) == "1 step · 0 calls · 1 min 1 s · 2,000 tokens · 0.0200 USD"
+    assert render_totals(view, 61) == "1 step · 0 calls · 1 m 1 s · 2,000 tokens · 0.0200 USD"
 
 
 def test_the_header_names_everything() -> None:

@@ -9,6 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
@@ -23,10 +24,11 @@ from harborage.cli.storage import (
 )
 
 if TYPE_CHECKING:
-    from harborage.store import RunRow, Status
+    from collections.abc import Sequence
 
-_GOAL = 60
-_LEAST_GOAL = 12
+    from harborage.cli.run_list import ListedRun
+    from harborage.runtime.loop.pauses import Pause
+    from harborage.store import RunRow, Store
 
 _ACTION = "`list` shows the latest runs, `show` one run with every step."
 _JSON = "Print JSON: one run a line, or the history of the one."
@@ -44,11 +46,15 @@ def runs(
     agent: Annotated[str, Parameter(help="Only runs of this agent.", show_default=False)] = "",
     user: Annotated[str, Parameter(help="Only runs of this user.", show_default=False)] = "",
     session: Annotated[str, Parameter(help="Only runs of this session.", show_default=False)] = "",
-    limit: Annotated[int, Parameter(help="Show at most this many runs.", validator=Number(gt=0))] = 20,
+    limit: Annotated[int, Parameter(help="Show at most this many, and their children.", validator=Number(gt=0))] = 20,
+    all: Annotated[bool, flag("Show all of them.")] = False,
     json: Annotated[bool, flag(_JSON)] = False,
     storage: StorageUrl = "",
 ) -> int:
-    """List the kept runs, newest first, or show what one of them did.
+    """List the kept runs, or show what one of them did.
+
+    The list begins with what waits for a person, then come the newest runs.
+    Children are below their parent. RUN is the name of a run in every command.
 
     `show` has each step: the decision, its calls with their results, messages of
     people, what the run waited for, and its cost.
@@ -64,31 +70,66 @@ def runs(
             sys.stderr.write("harborage: no run; example: harborage runs show RUN; list them: harborage runs list\n")
             return 2
         return run_command(lambda: _show(url, run.strip(), is_json=json))
-    return run_command(lambda: _list(url, user, session, status=status or "", agent=agent, limit=limit, is_json=json))
+    wanted = _Wanted(status=status or "", agent=agent, user=user, session=session, limit=limit, is_all=all)
+    return run_command(lambda: _list(url, wanted, is_json=json))
 
 
-async def _list(url: str, user: str, session: str, *, status: str, agent: str, limit: int, is_json: bool) -> int:
-    from harborage.cli.status import agent_of, status_of
-    from harborage.cli.text import terminal_width
+class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs to list; "" takes any. `limit` counts runs without their children."""
+
+    status: str
+    agent: str
+    user: str
+    session: str
+    limit: int
+    is_all: bool
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether it leaves runs out."""
+        return bool(self.status or self.agent or self.user or self.session)
+
+    def takes(self, row: RunRow) -> bool:
+        """Whether a run of the user and the session has this status and this agent, by its short or its whole name."""
+        from harborage.cli.run_list import agent_name
+        from harborage.cli.status import agent_of, status_of
+
+        return self.status in ("", status_of(row)) and self.agent in ("", agent_of(row), agent_name(row))
+
+
+async def _list(url: str, wanted: _Wanted, *, is_json: bool) -> int:
+    from harborage.cli.run_list import first_trees, list_runs, render_runs, run_json
+    from harborage.cli.status import status_of
+    from harborage.cli.terminal import look_of
+    from harborage.clock import SYSTEM_CLOCK
     from harborage.runtime.history import all_runs
     from harborage.store import RunQuery
 
     async with open_kept_storage(url) as storage:
         await release_expired_leases(storage)
-        found = await all_runs(storage.store, RunQuery(user=user, session=session, statuses=_statuses(status)))
-    found = [one for one in found if agent in ("", agent_of(one))]
-    found = [one for one in found if status in ("", status_of(one))]
-    shown = found[-limit:][::-1]
+        kept = await all_runs(storage.store, RunQuery(user=wanted.user, session=wanted.session))
+        pauses = await open_pauses(storage.store) if any(status_of(one) == "waiting" for one in kept) else ()
+    now = SYSTEM_CLOCK.now()
+    found = list_runs([one for one in kept if wanted.takes(one)], pauses, known=(one.run_id for one in kept))
+    shown = found if wanted.is_all else first_trees(found, wanted.limit)
     if is_json:
-        _print_lines(_row_json(one) for one in shown)
-    elif shown:
-        _print_lines(_table([_row(one) for one in shown], terminal_width(sys.stdout)))
+        _print_lines(run_json(one, now) for one in shown)
+        return 0
+    if shown:
+        _print_lines(render_runs(shown, now, look_of(sys.stdout, os.environ)))
     else:
-        is_narrowed = bool(status or agent or user or session)
-        sys.stderr.write(f"no run{' with these options' if is_narrowed else ''} in {url}\n")
-    if not is_json and len(found) > len(shown):
-        sys.stderr.write(f"{len(found) - len(shown)} more: --limit {len(found)}\n")
+        sys.stderr.write(f"no run{' with these options' if wanted.is_narrowed else ''} in {url}\n")
+    if len(found) > len(shown):
+        sys.stderr.write(f"{_counted(shown)} of {_counted(found)} · older: --all\n")
     return 0
+
+
+def _counted(listed: Sequence[ListedRun]) -> str:
+    from harborage.cli.text import plural
+
+    below = sum(bool(one.depth) for one in listed)
+    children = f" and {plural(below, 'child', 'children')}" if below else ""
+    return f"{plural(len(listed) - below, 'run')}{children}"
 
 
 async def _show(url: str, wanted: str, *, is_json: bool) -> int:
@@ -114,74 +155,16 @@ async def _show(url: str, wanted: str, *, is_json: bool) -> int:
     return 0
 
 
-def _statuses(status: str) -> tuple[Status, ...]:
-    """The stored statuses of runs with this status, among others: the rest of a row decides, too."""
-    from harborage.store import LIVE, Status
+async def open_pauses(store: Store) -> tuple[Pause, ...]:
+    """Return the open pauses of all users."""
+    from harborage.events import DurableEventBus
+    from harborage.runtime.pauses import Coordinator
 
-    match status:
-        case "":
-            return ()
-        case "complete" | "cancelled":
-            return (Status.COMPLETE, Status.CANCELLED)
-        case "failed":
-            return (Status.FAILED,)
-        case _:
-            return LIVE
-
-
-def _row(record: RunRow) -> tuple[str, ...]:
-    from harborage.cli.status import agent_of, status_of
-    from harborage.cli.text import masked, one_line
-    from harborage.store.times import moment
-
-    when = moment(record.created_at).astimezone().strftime("%Y-%m-%d %H:%M")
-    return record.run_id, when, status_of(record), agent_of(record) or "-", one_line(masked(record.about), _GOAL)
-
-
-def _row_json(record: RunRow) -> str:
-    from harborage import codec
-    from harborage.cli.status import agent_of, reason_of, status_of
-    from harborage.cli.text import masked, wire_json
-    from harborage.store.times import moment
-
-    row: dict[str, Any] = {
-        "run": record.run_id,
-        "status": status_of(record),
-        "reason": masked(reason_of(record)),
-        "goal": masked(record.about),
-        "agent": agent_of(record),
-        "user": record.who.user_id,
-        "session": record.who.session_id,
-        "entries": record.position,
-        "created_at": moment(record.created_at),
-        "updated_at": moment(record.updated_at),
-        "wake_at": None if record.wake_at is None else moment(record.wake_at),
-        "waits_for": record.awaits,
-    }
-    return wire_json(codec.encode(row))
-
-
-def _table(rows: list[tuple[str, ...]], width: int | None = None) -> list[str]:
-    """Align the rows in columns, cut to `width`; where that leaves the goal too little room, two lines a run."""
-    from harborage.cli.text import one_line
-
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-    room = _GOAL if width is None else width - sum(widths) - 2 * len(widths)
-    if width is not None and room < _LEAST_GOAL:
-        return [line for row in rows for line in _record(row, widths, width)]
-    return [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), one_line(row[-1], room)])
-        for row in rows
-    ]
-
-
-def _record(row: tuple[str, ...], widths: list[int], width: int) -> list[str]:
-    """One run in two lines: id, time and status; agent and goal."""
-    from harborage.cli.text import one_line
-
-    *facts, agent, goal = row
-    first = "  ".join(cell.ljust(width) for cell, width in zip(facts, widths, strict=False)).rstrip()
-    return [first, f"    {one_line(f'{agent}  {goal}', max(8, width - 4))}"]
+    bus = DurableEventBus(store)
+    try:
+        return await Coordinator(bus=bus, store=store).list_all_open()
+    finally:
+        await bus.aclose()
 
 
 def _print_lines(lines: Any) -> None:

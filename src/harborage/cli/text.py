@@ -10,7 +10,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TextIO
 
 import msgspec
@@ -20,7 +20,7 @@ from harborage import codec
 from harborage.events import RedactionFailedError, wire_time
 from harborage.events.redaction import default_redactor
 
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 _TIMES = frozenset({"deadline", "since", "until"})
 # Text of tools, models and people is left as it is.
 _FOREIGN = frozenset({"answer", "background", "metadata", "observation", "payload", "seen"})
@@ -170,7 +170,7 @@ def compact(value: Any) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in its two largest units: `3 ms`, `1.2 s`, `2 min 5 s`, `6 d 23 h`."""
+    """Return a duration in its two largest units: `3 ms`, `1.2 s`, `2 m 5 s`, `6 d 23 h`."""
     if seconds < 0.9995:
         return f"{max(0, round(seconds * 1000))} ms"
     if seconds < 59.95:
@@ -199,3 +199,25 @@ def size(count: int) -> str:
 def plural(count: int, one: str, many: str = "") -> str:
     """`1 step`, `2 steps`; `many` is the plural that does not end in s alone."""
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def age(since: timedelta) -> str:
+    """Return how long ago something was, in its largest unit: `14 s`, `51 m`, `2 h`, `3 d`."""
+    seconds = max(0, round(since.total_seconds()))
+    return next((f"{seconds // unit} {name}" for unit, name in _UNITS if seconds >= unit), "0 s")
+
+
+def money(millionths: int) -> str:
+    """Return a cost in millionths of a US dollar: `$0.41`, `$.004` below a cent; "" for none or an unknown one."""
+    if millionths <= 0:
+        return ""
+    dollars = millionths / 1_000_000
+    if dollars >= 0.995:
+        return f"${dollars:,.2f}"
+    return (
+        f"${dollars:.2f}"
+        if dollars >= 0.00995
+        else f"${dollars:.3f}".replace("$0.", "$.")
+        if dollars >= 0.0005
+        else "<$.001"
+    )
