@@ -91,7 +91,7 @@ def _who() -> Identity:
 
 async def _run(rt: Runtime, steps: int, who: Identity) -> Quadruple:
     run = await rt.start(str(steps), who=who)
-    await run.result()
+    await run.finished()
     return who.with_run(run.id)
 
 

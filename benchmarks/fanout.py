@@ -43,7 +43,7 @@ async def tool_fan_out() -> list[Row]:
     async with Runtime(planner=_FanOut(), tools=[nap]) as rt:
 
         async def fan_out() -> None:
-            await (await rt.start("rest", who=WHO)).result()
+            await (await rt.start("rest", who=WHO)).finished()
 
         mine, theirs = await in_turn(fan_out, ideal, rounds=25, clock=time.perf_counter)
     return [Row(name="50-way fan-out of 10 ms tools", unit="ms wall", ours=mine * 1e3, bare=theirs * 1e3, limit=1.5)]

@@ -89,7 +89,7 @@ def _who() -> Identity:
 
 
 async def _finished(rt: Runtime, steps: int) -> None:
-    await (await rt.start(str(steps), who=_who())).result()
+    await (await rt.start(str(steps), who=_who())).finished()
 
 
 # ── In flight ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -152,7 +152,7 @@ async def _approvals(storage: Storage) -> list[Row]:
             begin = time.process_time()
             await run.approve(tokens[run.id])
             answered.append(time.process_time() - begin)
-            await run.result()
+            await run.finished()
     note = f"beside its texts, {_TEXTS} bytes"
     among = f"among {_WAITING} that wait"
     return [
@@ -226,7 +226,7 @@ async def _counted(url: str, approve: Callable[[str, Storage, Run, str], Awaitab
             if approve is not None:
                 token = (await _wait_for_pauses(storage, [run]))[run.id]
                 others = await approve(url, storage, run, token)
-            await run.result()
+            await run.finished()
         return counted.commits + others
 
 

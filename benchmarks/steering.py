@@ -36,7 +36,7 @@ async def control_latency() -> list[Row]:
             await _until(events, EventType.CONTROL_APPLIED)
             ours.append(time.perf_counter() - begin)
         await run.cancel(hard=True)
-        await run.result()
+        await run.finished()
         await events.aclose()  # type: ignore[attr-defined]
     return [
         Row(

@@ -67,7 +67,7 @@ async def _growth(rt: Runtime, subject: _Subject) -> Row:
 def _ours(rt: Runtime, steps: int, runs: int) -> Callable[[], Awaitable[None]]:
     async def work() -> None:
         for _ in range(runs):
-            await (await rt.start(str(steps), who=WHO)).result()
+            await (await rt.start(str(steps), who=WHO)).finished()
 
     return work
 
@@ -100,7 +100,7 @@ def _ours_in_flight(rt: Runtime) -> Callable[[], Awaitable[float]]:
             runs = [await rt.start(str(_EACH), who=WHO) for _ in range(_RUNS)]
             held = await _through(gate)
             for run in runs:
-                await run.result()
+                await run.finished()
         return held
 
     return work

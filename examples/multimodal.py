@@ -47,7 +47,7 @@ async def ask(picture: Path, question: str, model: str) -> str:
         # the session may use it.
         refs = await attach(runtime.artifacts, who, [read_attachment(picture)])
         run = await runtime.start(question, who=who, input_artifacts=[ref.id for ref in refs])
-        return str((await run.result()).payload)
+        return str((await run.finished()).payload)
 
 
 if __name__ == "__main__":

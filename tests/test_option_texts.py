@@ -157,7 +157,7 @@ async def test_a_run_is_started_with_what_makes_sense_or_not_at_all() -> None:
         assert await rt.runs(who=me) == []
         run = await rt.start("go", who=me, scope="admin")  # type: ignore[arg-type]
         assert run.scope is Scope.ADMIN
-        await run.result()
+        await run.finished()
         with pytest.raises(InvalidOptionError, match="amdin"):
             await rt.run(run.id, who=me, scope="amdin")  # type: ignore[arg-type]
         for wish in ({"scope": "amdin"}, {"max_steps": -1}, {"deadline": "tomorrow"}):

@@ -61,7 +61,7 @@ def test_a_run_from_beginning_to_end() -> None:
         run = rt.start("sum", who=ME, priority=3)
         types = [event.type for event in run.events()]
         assert (types[0], types[-1]) == ("task.spawned", "task.completed")
-        assert run.result() == GOAL
+        assert run.finished() == GOAL
         assert run.status().phase is RunPhase.FINISHED
         assert rt.run(run.id, who=ME).id == run.id
         with pytest.raises(RunNotFoundError):
@@ -84,16 +84,16 @@ def test_every_control_goes_through() -> None:
             pass
         for sent in (run.message("hi"), run.inject({"k": 1}), run.redirect("new"), run.resume({"a": 1})):
             assert sent
-        assert run.result().payload == ["new", "hi", {"k": 1}]
+        assert run.finished().payload == ["new", "hi", {"k": 1}]
         run = rt.start("g", who=ME)
         waiting(run)
         assert run.pause()
         assert run.reject(reason="no")
-        assert run.result().reason is FinishReason.CONSTRAINTS_CONFLICT
+        assert run.finished().reason is FinishReason.CONSTRAINTS_CONFLICT
         run = rt.start("g", who=ME)
         waiting(run)
         assert run.cancel(hard=True)
-        assert run.result().metadata["steering_reason"] == "hard_cancel"
+        assert run.finished().metadata["steering_reason"] == "hard_cancel"
 
 
 def test_a_call_is_approved_with_other_arguments() -> None:
@@ -101,7 +101,7 @@ def test_a_call_is_approved_with_other_arguments() -> None:
     with opened(ADD, lambda run: Finish("goal", run.trajectory.steps[0].observation), approvals=AlwaysDeny()) as rt:
         run = rt.start("g", who=ME)
         assert run.approve(waiting(run).token, args={"a": 5, "b": 5})
-        assert run.result().payload == 10
+        assert run.finished().payload == 10
 
 
 def test_errors_come_out_as_they_are() -> None:
@@ -109,7 +109,7 @@ def test_errors_come_out_as_they_are() -> None:
     with opened(LookupError("lost")) as rt:
         run = rt.start("g", who=ME)
         with pytest.raises(RunFailedError, match="lost"):
-            run.result()
+            run.finished()
     with opened(ASK) as rt:
         run = rt.start("g", who=ME)
         waiting(run)
@@ -128,7 +128,7 @@ def test_outside_its_block_nothing_works() -> None:
                 attempt()
         rt.close()
         with rt:
-            assert rt.start("g", who=ME).result() == GOAL
+            assert rt.start("g", who=ME).finished() == GOAL
 
 
 def test_a_handle_that_outlived_its_runtime_says_so() -> None:
@@ -137,7 +137,7 @@ def test_a_handle_that_outlived_its_runtime_says_so() -> None:
         run = rt.start("g", who=ME)
         stream = run.events()
         next(stream)
-    for attempt in (run.result, run.status, run.waiting, run.cancel, run.resume, lambda: next(stream)):
+    for attempt in (run.finished, run.status, run.waiting, run.cancel, run.resume, lambda: next(stream)):
         with pytest.raises(RuntimeClosedError):
             attempt()
     stream.close()
@@ -158,7 +158,7 @@ def test_closing_lets_waiting_threads_go() -> None:
         run = rt.start("g", who=ME)
         waiting(run)
         threads = [
-            threading.Thread(target=wait, args=(work,)) for work in (run.result, lambda: [None for _ in run.events()])
+            threading.Thread(target=wait, args=(work,)) for work in (run.finished, lambda: [None for _ in run.events()])
         ]
         for thread in threads:
             thread.start()
@@ -202,7 +202,7 @@ def test_many_threads_share_one_runtime() -> None:
     with blocking.Runtime(planner=ScriptedPlanner([lambda run: Finish("goal", run.goal)])) as rt:
 
         def one(name: str) -> None:
-            answers[name] = rt.start(name, who=Identity("t", "u", name)).result().payload
+            answers[name] = rt.start(name, who=Identity("t", "u", name)).finished().payload
 
         threads = [threading.Thread(target=one, args=(f"s{index}",)) for index in range(16)]
         for thread in threads:
@@ -218,7 +218,7 @@ async def test_a_caller_whose_own_loop_is_running_uses_it_as_any_other() -> None
     with opened(ADD, GOAL) as rt:
         run = rt.start("sum", who=ME)
         assert [event.type for event in run.events()][-1] == "task.completed"
-        assert run.result() == GOAL
+        assert run.finished() == GOAL
     rt.close()
     with pytest.raises(RuntimeClosedError):
         rt.start("late", who=ME)
@@ -252,7 +252,7 @@ def test_a_call_on_the_loops_own_thread_is_refused() -> None:
 
     with blocking.Runtime(planner=ScriptedPlanner([CallTool("peek", b"{}"), GOAL]), tools=[peek]) as rt:
         runtimes.append(rt)
-        assert rt.start("g", who=ME).result() == GOAL
+        assert rt.start("g", who=ME).finished() == GOAL
 
 
 def test_closing_abandons_what_ignores_its_cancellation(

@@ -166,14 +166,14 @@ class Run:
         """The run's id."""
         return self._run.id
 
-    def result(self) -> Finish:
+    def finished(self) -> Finish:
         """How the run finished, once it has.
 
         Raises:
             RunFailedError: it ended with an error.
             RunBlockedError: it needs the code that it was started with, or a repair.
         """
-        return self._thread.call(self._run.result())
+        return self._thread.call(self._run.finished())
 
     def status(self) -> RunStatus:
         """The status of the run now."""

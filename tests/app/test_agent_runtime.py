@@ -66,7 +66,7 @@ async def test_everything_an_agent_says_is_used() -> None:
         async for event in run.events():
             if event.type == "tool.approval_requested":
                 await run.approve(event.payload.pause_token)
-        assert (await run.result()).payload == 3
+        assert (await run.finished()).payload == 3
 
 
 async def test_one_agent_may_be_opened_many_times() -> None:
@@ -74,7 +74,7 @@ async def test_one_agent_may_be_opened_many_times() -> None:
     agent = Agent(name="a", planner=FinishPlanner())
     async with open_runtime(agent) as one, open_runtime(agent) as two:
         run = await one.start("g", who=ME)
-        await run.result()
+        await run.finished()
         assert await two.runs(who=ME) == []
 
 
@@ -116,7 +116,7 @@ async def test_limits_are_the_agents_own() -> None:
     async with open_runtime(agent) as rt:
         run = await rt.start("g", who=ME)
         with pytest.raises(RunFailedError, match="3 steps"):
-            await run.result()
+            await run.finished()
 
 
 SOURCE = """
@@ -161,7 +161,7 @@ def test_an_agent_that_is_gone_is_an_error(project: Path) -> None:
 async def record_of(model: ScriptedLLM, **parts: str) -> list[bytes]:
     async with Runtime(model=model, **parts) as runtime:
         run = await runtime.start("g", who=ME)
-        await run.result()
+        await run.finished()
         return await run.history()
 
 
@@ -185,7 +185,7 @@ async def test_an_agent_with_a_planner_of_its_own_is_asked_again() -> None:
     finish = Finish(FinishReason.GOAL)
     async with Runtime(planner=ScriptedPlanner([finish])) as runtime:
         run = await runtime.start("g", who=ME)
-        await run.result()
+        await run.finished()
         record = await run.history()
     assert (await replay_agent(Agent(name="a", planner=ScriptedPlanner([finish])), record)).is_same
 
@@ -200,7 +200,7 @@ async def test_a_runtime_over_kept_runs_writes_its_name() -> None:
         agent = Agent(name="a", planner=ScriptedPlanner([Finish(FinishReason.GOAL)]))
         async with open_kept_runtime(agent, storage, "agent.py#1") as runtime:
             run = await runtime.start("g", who=ME)
-            await run.result()
+            await run.finished()
 
         assert [one.agent for one in await rows_of(storage.store)] == ["agent.py#1"]
         with pytest.raises(AgentNotReadyError):

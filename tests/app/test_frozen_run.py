@@ -52,7 +52,7 @@ def reading() -> ScriptedLLM:
 async def record_of(goal: str = "Read the book, please!", **fields: Any) -> list[bytes]:
     async with Runtime(model=reading(), tools=[page], instructions="Be brief.", **fields) as runtime:
         run = await runtime.start(goal, who=ME)
-        await run.result()
+        await run.finished()
         return await run.history()
 
 
@@ -157,7 +157,7 @@ async def test_what_the_user_had_attached_comes_along(tmp_path: Path) -> None:
             scope, b"\x89PNG" + bytes(99), mime_type="image/png", filename="c.png"
         )
         run = await runtime.start("What is it?", who=ME, input_artifacts=[image.id])
-        await run.result()
+        await run.finished()
         record = await run.history()
         attached = await attached_to(record, runtime.artifacts)
         assert await attached_to(record, MemoryArtifactStore()) == []

@@ -90,7 +90,7 @@ async def test_a_commands_session_is_closed_with_its_last_run() -> None:
                 await settle()
             assert not await close_command_session(runtime, storage.store, who)
             await run.resume()
-            await run.result()
+            await run.finished()
             assert await close_command_session(runtime, storage.store, who) is is_closed
             assert (await runtime.sessions.get(who.session_id, who=who)).closed is is_closed
         assert [is_command_session(who.session_id) for who in (MINE, PROGRAMS)] == [True, False]

@@ -118,7 +118,7 @@ def carried_on(project: Path, run_id: str) -> tuple[Status, object]:
         async with await open_storage(URL) as storage:
             with recorded_agent("agent.py", project) as agent:
                 async with open_kept_runtime(agent, storage, "agent.py#1") as runtime:
-                    finish = await (await runtime.run(run_id, who=ME)).result()
+                    finish = await (await runtime.run(run_id, who=ME)).finished()
             return (await row_of(storage.store, run_id)).status, finish.payload
 
     return asyncio.run(carry())

@@ -173,7 +173,7 @@ async def test_a_question_is_asked_once_its_gate_can_receive_the_answer(talk: St
         await it.until(EventType.TOOL_APPROVAL_REQUESTED)
         assert it.queue.current.args == {"title": "x"}
         await it.handle_line("y")
-        assert (await it.run.result()).payload == ["published x"]
+        assert (await it.run.finished()).payload == ["published x"]
 
 
 async def test_an_unanswered_question_is_withdrawn(talk: Start) -> None:
@@ -221,7 +221,7 @@ async def test_lost_events_lose_no_question(talk: Start) -> None:
         await it.tell(lost)
         assert len(it.queue) == 1
         await it.handle_line("y")
-        assert (await it.run.result()).payload == ["published x"]
+        assert (await it.run.finished()).payload == ["published x"]
 
 
 async def test_a_tasks_call_is_answered_at_the_task(talk: Start) -> None:
@@ -231,7 +231,7 @@ async def test_a_tasks_call_is_answered_at_the_task(talk: Start) -> None:
         assert "? publish (t1) needs your approval" in it.text
         await it.handle_line("y")
         await it.until(EventType.TOOL_APPROVED)
-        outcome = (await it.run.result()).payload[1]
+        outcome = (await it.run.finished()).payload[1]
         assert outcome["status"] == "complete"
 
 
@@ -244,7 +244,7 @@ async def test_a_paused_run_gets_its_answer(talk: Start, line: str, payload: dic
     async with talk("consent") as it:
         await it.until(EventType.PAUSE_REQUESTED)
         await it.handle_line(line)
-        assert (await it.run.result()).payload.items() >= payload.items()
+        assert (await it.run.finished()).payload.items() >= payload.items()
 
 
 async def test_no_ends_a_run_that_asked_for_consent(talk: Start) -> None:
@@ -252,17 +252,17 @@ async def test_no_ends_a_run_that_asked_for_consent(talk: Start) -> None:
     async with talk("consent") as it:
         await it.until(EventType.PAUSE_REQUESTED)
         await it.handle_line("n too much")
-        assert (await it.run.result()).reason is FinishReason.CONSTRAINTS_CONFLICT
+        assert (await it.run.finished()).reason is FinishReason.CONSTRAINTS_CONFLICT
 
 
 async def test_a_standing_yes_answers_what_a_yes_answers(talk: Start) -> None:
     """With --yes calls and consent are given, and a question in words is still put."""
     async with talk("publish", approves=True) as it:
         await it.until(EventType.TOOL_APPROVED)
-        assert (await it.run.result()).payload == ["published x"]
+        assert (await it.run.finished()).payload == ["published x"]
     async with talk("consent", approves=True) as it:
         await it.until(EventType.PAUSE_RESUMED)
-        assert (await it.run.result()).reason is FinishReason.GOAL
+        assert (await it.run.finished()).reason is FinishReason.GOAL
     async with talk("ask", approves=True) as it:
         await it.until(EventType.PAUSE_REQUESTED)
         assert it.queue.current.payload == {"question": "Which?"}
@@ -276,7 +276,7 @@ async def test_without_anybody_the_answer_is_no(talk: Start, goal: str, way: str
     async with talk(goal, is_alone=True) as it:
         event = await it.until(EventType.TOOL_APPROVAL_REQUESTED if goal == "publish" else EventType.PAUSE_REQUESTED)
         await it.tell(event)
-        await it.run.result()
+        await it.run.finished()
         (line,) = [
             line for line in it.screen.lines if "there is no terminal to ask a person in, so it was rejected" in line
         ]
@@ -294,7 +294,7 @@ async def test_an_edit_that_the_tool_does_not_take_keeps_the_question(talk: Star
             assert person.queue.is_editing
             assert person.keyboard.editor.text == wrong
         await person.handle_line('{"title": "y"}')
-        assert (await person.run.result()).payload == ["published y"]
+        assert (await person.run.finished()).payload == ["published y"]
 
 
 async def test_a_question_whose_answer_did_not_count_is_put_again(talk: Start) -> None:
@@ -313,7 +313,7 @@ async def test_a_question_whose_answer_did_not_count_is_put_again(talk: Start) -
         assert person.queue.token == question.token
         assert person.text.count("publish needs your approval") == 2
         await person.handle_line("y")
-        assert (await person.run.result()).payload == ["published x"]
+        assert (await person.run.finished()).payload == ["published x"]
 
 
 async def test_a_cancel_takes_an_open_approval_back(talk: Start) -> None:
@@ -322,7 +322,7 @@ async def test_a_cancel_takes_an_open_approval_back(talk: Start) -> None:
         await person.until(EventType.TOOL_APPROVAL_REQUESTED)
         await person.cancel()
         assert "cancelling: the open question is withdrawn, the planner gets one more step" in person.text
-        finish = await person.run.result()
+        finish = await person.run.finished()
         assert finish.reason is FinishReason.CANCELLED or finish.payload != ["published x"]
         assert await person.run.waiting() == []
 
@@ -334,7 +334,7 @@ async def test_what_cannot_be_sent_is_said(talk: Start) -> None:
         await it.handle_line(f"/goal {'x' * 5000}")
         assert "» failed: " in it.text
         await it.handle_line("1")
-        await it.run.result()
+        await it.run.finished()
         await it.handle_line("too late", "")
         assert it.screen.lines[-1].startswith("» failed: ")
 
@@ -360,7 +360,7 @@ async def test_what_a_call_would_change_is_shown_with_the_question(talk: Start) 
         await it.until(EventType.TOOL_APPROVAL_REQUESTED)
         assert "the change cannot be shown: no disk" in it.text
         await it.handle_line("y")
-        assert (await it.run.result()).payload == ["published x"]
+        assert (await it.run.finished()).payload == ["published x"]
 
 
 async def test_a_message_can_be_sent_while_a_question_is_open(talk: Start) -> None:
@@ -371,7 +371,7 @@ async def test_a_message_can_be_sent_while_a_question_is_open(talk: Start) -> No
         assert len(it.queue) == 1
         await it.handle_line("y")
         await it.until(EventType.CONTROL_APPLIED)
-        assert (await it.run.result()).payload == ["published x"]
+        assert (await it.run.finished()).payload == ["published x"]
 
 
 @pytest.mark.parametrize(("has_model", "said"), [(True, "the model's answer is dropped"), (False, "one more step")])
@@ -380,4 +380,4 @@ async def test_the_answer_of_a_model_is_not_waited_for(talk: Start, has_model: b
     async with talk("family", has_model=has_model) as it:
         await it.cancel()
         assert said in it.text
-        assert (await it.run.result()).reason is FinishReason.CANCELLED or not has_model
+        assert (await it.run.finished()).reason is FinishReason.CANCELLED or not has_model

@@ -23,7 +23,7 @@ async def _run(path: Path) -> None:
         await open_storage(str(path)) as storage,
         Runtime(planner=ScriptedPlanner([Finish(FinishReason.GOAL)]), storage=storage) as runtime,
     ):
-        await (await runtime.start("go", who=ME)).result()
+        await (await runtime.start("go", who=ME)).finished()
         await runtime.sessions.close(ME, "done")
 
 

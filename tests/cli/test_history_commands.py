@@ -81,7 +81,7 @@ def run_ids(project: Path) -> list[str]:
                 async with open_kept_runtime(agent, storage, "agent.py") as runtime:
                     for goal in ("Look\naround", "Look again"):
                         run = await runtime.start(goal, who=Identity("local", "me", "s1"))
-                        await run.result()
+                        await run.finished()
                         ids.append(run.id)
         return ids
 
@@ -302,7 +302,7 @@ def test_a_run_with_secrets_is_frozen_if_it_replays_without_them(project: Path, 
             with recorded_agent("agent.py", project) as agent:
                 async with open_kept_runtime(agent, storage, "agent.py") as runtime:
                     run = await runtime.start(goal, who=Identity("local", "me", "s1"))
-                    await run.result()
+                    await run.finished()
                     return run.id
 
     code, out, err = typed("freeze", asyncio.run(made("pay")))
@@ -409,7 +409,7 @@ agent = Agent(name="a", planner=ScriptedPlanner([RequestPause(PauseReason.AWAIT_
                     run = await runtime.start("ask", who=Identity("local", "me", "s1"))
                     await parked(run)
                     await run.approve()
-                    await run.result()
+                    await run.finished()
                     return run.id
 
     run_id = asyncio.run(make())

@@ -148,7 +148,7 @@ def outcome(run_id: str) -> Any:
         async with await open_storage(URL) as storage:
             with recorded_agent("pays.py", Path.cwd()) as agent:
                 async with open_kept_runtime(agent, storage, "pays.py#1") as runtime:
-                    return (await (await runtime.run(run_id, who=ME)).result()).payload["got"]
+                    return (await (await runtime.run(run_id, who=ME)).finished()).payload["got"]
 
     return asyncio.run(carry())
 

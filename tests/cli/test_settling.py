@@ -29,7 +29,7 @@ def orphan(folder: Path) -> str:
         async with await open_storage(f"sqlite:{folder / '.harborage' / 'harborage.db'}") as storage:
             async with Runtime(planner=ScriptedPlanner([Finish(FinishReason.GOAL)]), storage=storage) as runtime:
                 run = await runtime.start("go", who=ME)
-                await run.result()
+                await run.finished()
             bus = DurableEventBus(storage.store)
             pauses = Coordinator(bus=bus, store=storage.store)
             wanted = PauseRequest(identity=run.who, reason=PauseReason.APPROVAL_REQUIRED, payload={"tool": "publish"})

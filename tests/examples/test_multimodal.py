@@ -38,7 +38,7 @@ async def test_the_model_gets_the_picture_itself(tmp_path: Path) -> None:
     async with Runtime(model=model, instructions=AGENT.instructions, tools=AGENT.tools) as runtime:
         refs = await attach(runtime.artifacts, ADA, [read_attachment(PICTURE), read_attachment(note)])
         run = await runtime.start(QUESTION, who=ADA, input_artifacts=[ref.id for ref in refs])
-        assert (await run.result()).reason is FinishReason.GOAL
+        assert (await run.finished()).reason is FinishReason.GOAL
     parts = [part for message in model.requests[0].messages for part in message.content.parts or ()]
     (picture,) = [part for part in parts if isinstance(part, ImagePart)]
     assert base64.b64decode(picture.data_url.partition(",")[2]) == PICTURE.read_bytes()

@@ -43,7 +43,7 @@ async def test_what_runs_out_is_ordered(example: Any) -> None:
     tools: list[ToolDescriptor] = [quick_look, quick_order]
     async with open_runtime(replace(agent, tools=tools)) as runtime:
         run = await runtime.start("Order what runs out", who=Identity("acme", "ada", "s1"))
-        assert (await run.result()).payload == "order 1: 20 tea\norder 2: 20 salt\norder 3: 20 oil\norder 4: 20 sugar"
+        assert (await run.finished()).payload == "order 1: 20 tea\norder 2: 20 salt\norder 3: 20 oil\norder 4: 20 sugar"
 
 
 async def test_an_order_that_is_not_placed_is_reported(example: Any) -> None:
@@ -63,7 +63,7 @@ async def test_an_order_that_is_not_placed_is_reported(example: Any) -> None:
     tools: list[ToolDescriptor] = [quick_look, refused]
     async with open_runtime(replace(agent, tools=tools)) as runtime:
         run = await runtime.start("Order what runs out", who=Identity("acme", "ada", "s1"))
-        lines = str((await run.result()).payload).splitlines()
+        lines = str((await run.finished()).payload).splitlines()
     assert len(lines) == 4
     assert all(line.startswith("not ordered: ") and "is sold out" in line for line in lines)
 

@@ -104,7 +104,7 @@ async def published(
             if isinstance(event.payload, ToolApprovalRequestedPayload):
                 asked.append(event.payload.args_summary["args"])
                 await answer(run, event.payload)
-        return Told(await run.result(), events, asked, await runtime.artifacts.list(ArtifactScope.of(ADA)))
+        return Told(await run.finished(), events, asked, await runtime.artifacts.list(ArtifactScope.of(ADA)))
 
 
 @pytest.fixture(autouse=True)

@@ -45,7 +45,7 @@ async def run_of(agent: Any, model: Any, goal: str = QUESTION) -> tuple[Finish, 
     async with open_runtime(replace(agent, model=model)) as runtime:
         run = await runtime.start(goal, who=ADA)
         events = [event async for event in run.events()]
-        return await run.result(), events
+        return await run.finished(), events
 
 
 async def test_the_script_answers_with_sources(example: Any) -> None:

@@ -120,7 +120,7 @@ async def test_a_run_without_a_cost_limit_counts_an_odd_cost_as_none(odd: Any) -
     client = Charges(odd)
     async with Runtime(model=client) as rt:
         run = await rt.start("go", who=Identity("t", "u", "s"), limits=Limits(tokens=1_000_000))
-        assert (await asyncio.wait_for(run.result(), 20)).payload
+        assert (await asyncio.wait_for(run.finished(), 20)).payload
     assert client.calls == 1
 
 

@@ -60,7 +60,7 @@ class RuntimeBench:
     async def end(self, run: Run) -> Finish:
         """How a run finished."""
         async with asyncio.timeout(10):
-            return await run.result()
+            return await run.finished()
 
     async def paused(self, run: Run) -> Pause:
         """The pause for which the run waits now."""

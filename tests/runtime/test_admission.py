@@ -65,9 +65,9 @@ async def test_the_limit_of_a_tenant_counts_kept_runs_of_all_its_sessions() -> N
             answers = []
             for session in ("one", "two", "three"):
                 run = await rt.start("parent", who=Identity("t", "u", session))
-                answers.append((await run.result()).payload)
+                answers.append((await run.finished()).payload)
             other = await rt.start("parent", who=Identity("other", "u", "s"))
-            answers.append((await other.result()).payload)
+            answers.append((await other.finished()).payload)
     assert ["error" in answer for answer in answers] == [False, False, True, False]
 
 
@@ -160,7 +160,7 @@ async def calls_of_a_tree(fan: int) -> Calls:
             spawning = counts.total()
             counts.clear()
             await run.cancel(hard=True)
-            assert (await run.result()).reason is FinishReason.CANCELLED
+            assert (await run.finished()).reason is FinishReason.CANCELLED
             while not all(status.phase.is_final for status in await rt.runs(who=ME)):
                 await settle(100)
     return Calls(size, spawning, counts.total())

@@ -92,7 +92,7 @@ async def test_an_approval_where_the_run_is_carried(opened: Callable[[], Any]) -
         assert opening == Counter(opens=1)
         storage.store.asked.clear()
         await run.approve(token)
-        assert (await asyncio.wait_for(run.result(), 20)).payload == "done"
+        assert (await asyncio.wait_for(run.finished(), 20)).payload == "done"
         assert storage.store.asked == Counter(looks=3, sends=1, settles=1)
 
 

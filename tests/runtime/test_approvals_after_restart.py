@@ -104,7 +104,7 @@ class Place:
 
     async def ends(self, run: Run) -> Any:
         """What a run's finish holds; meanwhile the clock goes on."""
-        ending = asyncio.ensure_future(run.result())
+        ending = asyncio.ensure_future(run.finished())
         async with asyncio.timeout(20):
             while not ending.done():
                 await self.clock.run_for(0.2)

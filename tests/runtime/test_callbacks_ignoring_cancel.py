@@ -167,7 +167,7 @@ async def test_a_run_ends_although_its_callback_ignores_the_cancellation(
                         await clock.run_for(5)
                     await clock.run_for(2 * CANCEL_GRACE_S)
                     async with asyncio.timeout(5):
-                        reason = (await run.result()).reason
+                        reason = (await run.finished()).reason
                     wanted = FinishReason.CANCELLED if how == "hard" else FinishReason.DEADLINE_EXCEEDED
                     assert reason is wanted, label
                     assert f"{case.name}" in caplog.text, label

@@ -242,7 +242,7 @@ async def test_a_parked_run_receives_a_cancel(tmp_path: Path, shop: Shop) -> Non
         (pause,) = await mine.waiting()
         await mine.cancel()
         async with Runtime(planner=planner, agent="a", **parts), asyncio.timeout(10):
-            assert await mine.result() == BYE
+            assert await mine.finished() == BYE
             with pytest.raises(RunNotFoundError, match="has ended"):
                 await mine.approve(pause.token)
         assert (await mine.status()).phase is RunPhase.FINISHED

@@ -75,7 +75,7 @@ def runtime(url: str | None, planner: Any = None, **parts: Any) -> Runtime:
 
 
 async def ended(run: Run) -> Finish:
-    return await asyncio.wait_for(run.result(), 20)
+    return await asyncio.wait_for(run.finished(), 20)
 
 
 @pytest.mark.parametrize("goal", ["publish", "ask"])
@@ -218,7 +218,7 @@ async def test_a_used_approval_token_does_not_answer_the_next_pause() -> None:
                 with pytest.raises(AlreadyResumedError):
                     await run.resume({"token": token})
                 await run.resume()
-        finish = await run.result()
+        finish = await run.finished()
     assert (finish.reason, finish.payload) == (FinishReason.GOAL, "published draft")
 
 
@@ -242,5 +242,5 @@ async def test_arguments_that_the_tool_does_not_take_use_no_approval_up() -> Non
                         await run.approve(token, args=next(answers))
                 case EventType.PAUSE_REQUESTED if outcomes:
                     await run.resume()
-        assert (await run.result()).payload == "published better"
+        assert (await run.finished()).payload == "published better"
     assert outcomes == ["failed", "failed", "applied", "applied"]

@@ -121,10 +121,10 @@ async def life(world: World, storage: Storage, run_id: str, turns: int | None) -
         run = await rt.run(run_id, who=ME) if run_id else await rt.start("g", who=ME)
         if turns is None:
             async with asyncio.timeout(10):
-                return run.id, (await run.result()).payload
+                return run.id, (await run.finished()).payload
         await settle(turns)
         is_over = (await run.status()).phase.is_final
-        return run.id, (await run.result()).payload if is_over else None
+        return run.id, (await run.finished()).payload if is_over else None
 
 
 def check(world: World, payload: Any, deaths: int) -> None:
@@ -228,7 +228,7 @@ async def test_a_background_result_finds_a_run_that_was_carried_on() -> None:
     await tasks.settle_group(claimed.row.group, who=ME)
     async with Runtime(**parts) as rt:
         async with asyncio.timeout(10):
-            assert (await (await rt.run(run.id, who=ME)).result()).payload == ["completed"]
+            assert (await (await rt.run(run.id, who=ME)).finished()).payload == ["completed"]
     await tasks.aclose()
     await storage.aclose()
     await bus.aclose()

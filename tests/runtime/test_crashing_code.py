@@ -84,9 +84,9 @@ async def test_a_run_goes_on_without_an_optional_provider_whatever_it_raises() -
         source = ContextSource(provider=Raises(error), name="broken")
         async with Runtime(planner=Ends(), context=[source]) as rt:
             run = await rt.start("g", who=ME)
-            assert (await run.result()).payload == "done", f"{type(error).__name__} failed the run"
+            assert (await run.finished()).payload == "done", f"{type(error).__name__} failed the run"
             named = await rt.start("g", who=ME, context=[Raises(error)])
-            assert (await named.result()).payload == "done", f"{type(error).__name__} of start failed the run"
+            assert (await named.finished()).payload == "done", f"{type(error).__name__} of start failed the run"
 
 
 async def test_a_run_without_a_required_provider_fails_with_a_reason() -> None:
@@ -96,7 +96,7 @@ async def test_a_run_without_a_required_provider_fails_with_a_reason() -> None:
         async with Runtime(planner=Ends(), context=[source]) as rt:
             run = await rt.start("g", who=ME)
             with pytest.raises(RunFailedError, match="required context provider 'broken' gave nothing: "):
-                await run.result()
+                await run.finished()
 
 
 async def test_a_planner_that_crashes_fails_its_run(tmp_path: Any) -> None:
@@ -106,7 +106,7 @@ async def test_a_planner_that_crashes_fails_its_run(tmp_path: Any) -> None:
             async with Runtime(planner=Raises(error), storage=storage) as rt:
                 run = await rt.start("g", who=ME)
                 with pytest.raises(RunFailedError):
-                    await run.result()
+                    await run.finished()
                 assert (await run.status()).phase is RunPhase.FAILED, f"{type(error).__name__}, {storage}"
 
 

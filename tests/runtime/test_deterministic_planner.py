@@ -76,7 +76,7 @@ async def test_exactly_one_task_is_spawned():
         child = FinishStep(FinishReason.GOAL, payload_builder=lambda run: "from the child")
         late.tree = DeterministicPlanner([step, child], registry=rt.tasks)
         run = await rt.start("root", who=WHO)
-        finish = await run.result()
+        finish = await run.finished()
         children = await rt.tasks.list(WHO, TaskFilter(parent=run.id))
         spawned = await rt.bus.replay(Cursor(WHO.session_id, 0), Filter.of(WHO, (EventType.TASK_SPAWNED,)))
     assert finish.payload == "from the child"
@@ -98,7 +98,7 @@ async def test_steps_that_follow_groups_use_the_registry_of_their_runtime():
     for _ in range(2):
         async with Runtime(planner=planner) as rt:
             run = await rt.start("root", who=WHO)
-            assert (await run.result()).payload == "from the child"
+            assert (await run.finished()).payload == "from the child"
             with pytest.raises(InvalidConfigError, match="another task registry"):
                 await Runtime(planner=planner).__aenter__()
     with pytest.raises(DeterministicStepError, match="no task registry"):
@@ -113,7 +113,7 @@ async def test_a_turn_that_is_kept_needs_no_await():
     async with Runtime(planner=planner) as rt:
         late.tree = DeterministicPlanner([step, FinishStep("goal", lambda run: "kept")], registry=rt.tasks)
         run = await rt.start("root", who=WHO)
-        assert (await run.result()).payload == "kept"
+        assert (await run.finished()).payload == "kept"
     assert [type(call.decision) for call in planner.of(run.id)] == [SpawnTask, Finish]
 
 
@@ -124,7 +124,7 @@ async def test_a_given_group_has_one_member_too():
         steps = [spawning(group_id="mine"), FinishStep("goal", lambda run: "grouped")]
         late.tree = DeterministicPlanner(steps, registry=rt.tasks)
         run = await rt.start("root", who=WHO)
-        assert (await run.result()).payload == "grouped"
+        assert (await run.finished()).payload == "grouped"
         assert len(await rt.tasks.list(WHO, TaskFilter(parent=run.id))) == 1
 
 
@@ -135,7 +135,7 @@ async def test_a_tree_that_spawns_itself_ends():
     async with Runtime(planner=late, options=RuntimeOptions(max_spawn_depth=8)) as rt:
         late.tree = DeterministicPlanner([step], registry=rt.tasks)
         run = await rt.start("root", who=WHO)
-        assert (await run.result()).payload == "complete"
+        assert (await run.finished()).payload == "complete"
         tasks = await rt.tasks.list(WHO)
     assert sorted(task.status for task in tasks) == ["complete", "complete", "failed"]
     assert len(step._states) == 0
@@ -153,7 +153,7 @@ async def test_a_hard_cancel_leaves_nothing_behind():
                 break
         assert len(step._states) == 1
         await run.cancel(hard=True)
-        assert (await run.result()).reason is FinishReason.CANCELLED
+        assert (await run.finished()).reason is FinishReason.CANCELLED
         (child,) = await rt.tasks.list(WHO, TaskFilter(parent=run.id))
         await rt.tasks.wait_ended(run.id, who=run.who)
         assert (await rt.tasks.wait_ended(child.id, who=run.who)).status is TaskStatus.CANCELLED
@@ -169,7 +169,7 @@ async def test_a_second_run_of_the_session_spawns_its_own():
         answers = []
         for _ in range(2):
             run = await rt.start("root", who=WHO)
-            answers.append((await run.result()).payload)
+            answers.append((await run.finished()).payload)
             assert len(await rt.tasks.list(WHO, TaskFilter(parent=run.id))) == 1
     assert len(set(answers)) == 2
 
@@ -191,7 +191,7 @@ async def test_a_watching_tree_takes_up_a_group_of_another_step():
         steps = [spawning(group_id="g", on_resolved=first), watch, FinishStep("goal")]
         late.tree = DeterministicPlanner(steps, registry=rt.tasks)
         run = await rt.start("root", who=WHO)
-        assert (await run.result()).payload == 1
+        assert (await run.finished()).payload == 1
 
 
 async def test_a_tree_calls_tools_and_pauses():
@@ -220,7 +220,7 @@ async def test_a_tree_calls_tools_and_pauses():
                 (pause,) = await run.waiting()
                 assert pause.payload == {"result": 42}
                 await run.approve()
-        assert (await run.result()).payload == ["approve"]
+        assert (await run.finished()).payload == ["approve"]
 
 
 async def test_a_step_that_fails_fails_the_run():
@@ -229,7 +229,7 @@ async def test_a_step_that_fails_fails_the_run():
     async with Runtime(planner=tree) as rt:
         run = await rt.start("root", who=WHO)
         with pytest.raises(RunFailedError, match="step 1 failed") as caught:
-            await run.result()
+            await run.finished()
     assert isinstance(caught.value.__cause__.__cause__, DeterministicStepError)
 
 
@@ -238,5 +238,5 @@ async def test_a_tree_without_an_answer_ends_the_run():
     tree = DeterministicPlanner([FinishStep("goal", when=lambda run: False)])
     async with Runtime(planner=tree) as rt:
         run = await rt.start("root", who=WHO)
-        assert (await run.result()).metadata == {"deterministic": "no_step_matched", "run_id": run.id}
+        assert (await run.finished()).metadata == {"deterministic": "no_step_matched", "run_id": run.id}
         assert (await rt.tasks.get(run.id, who=WHO)).error.code == "no_path"

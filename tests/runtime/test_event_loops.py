@@ -39,7 +39,7 @@ def opened_elsewhere(goal: str, storage: str | None) -> tuple[Runtime, Run]:
         await runtime.__aenter__()
         run = await runtime.start(goal, who=ME)
         if goal == "end":
-            await run.result()
+            await run.finished()
         return run
 
     return runtime, asyncio.run(begin())
@@ -58,7 +58,7 @@ async def _read_events(run: Run) -> None:
 @pytest.mark.parametrize(
     "ask",
     [
-        pytest.param(lambda _, run: run.result(), id="result"),
+        pytest.param(lambda _, run: run.finished(), id="result"),
         pytest.param(lambda _, run: _read_events(run), id="events"),
         pytest.param(lambda _, run: run.cancel(hard=True), id="cancel"),
         pytest.param(lambda _, run: run.message("hello"), id="message"),
@@ -86,7 +86,7 @@ def test_a_run_that_has_ended_can_be_read_on_a_later_event_loop(storage: str | N
     runtime, run = opened_elsewhere("end", storage)
 
     async def later() -> None:
-        assert (await run.result()).reason is FinishReason.GOAL
+        assert (await run.finished()).reason is FinishReason.GOAL
         assert (await run.status()).phase.is_final
         assert await run.history()
         await runtime.aclose()
@@ -100,14 +100,14 @@ def test_a_runtime_that_was_closed_can_be_opened_on_another_event_loop() -> None
 
     async def use() -> None:
         async with runtime, asyncio.timeout(60):
-            assert (await (await runtime.start("end", who=ME)).result()).reason is FinishReason.GOAL
+            assert (await (await runtime.start("end", who=ME)).finished()).reason is FinishReason.GOAL
             request = SpawnRequest(identity=ME.with_run(""), kind=TaskKind.BACKGROUND, query="end")
             spawned = await runtime.tasks.spawn(request)
             run = None
             while run is None:
                 await asyncio.sleep(0)
                 run = next((status for status in await runtime.runs(who=ME) if status.run_id == spawned.id), None)
-            assert (await (await runtime.run(spawned.id, who=ME)).result()).reason is FinishReason.GOAL
+            assert (await (await runtime.run(spawned.id, who=ME)).finished()).reason is FinishReason.GOAL
 
     asyncio.run(use())
     asyncio.run(use())
@@ -171,4 +171,4 @@ async def end(run_id: str, storage: Storage) -> Finish:
         Runtime(planner=Ponders(is_last=True), tools=[ponder], storage=storage) as runtime,
         asyncio.timeout(60),
     ):
-        return await (await runtime.run(run_id, who=ME)).result()
+        return await (await runtime.run(run_id, who=ME)).finished()

@@ -113,7 +113,7 @@ class Place:
 
     async def ends(self, run: Run) -> Any:
         """What a run's finish holds; meanwhile the clock goes on."""
-        ending = asyncio.ensure_future(run.result())
+        ending = asyncio.ensure_future(run.finished())
         await self.eventually(ending.done, "the run ends")
         return (await ending).payload
 

@@ -50,7 +50,7 @@ async def test_one_control_more_than_may_wait_is_refused(is_kept: bool, tmp_path
                 await send()
         assert await run.cancel()
         planner.may_go_on.set()
-        finish = await asyncio.wait_for(run.result(), 20)
+        finish = await asyncio.wait_for(run.finished(), 20)
         published = [event.type async for event in run.events()]
     assert (finish.payload, planner.received) == ("stopped", ["m0", "m1", "m2"])
     assert published.count(EventType.CONTROL_REJECTED) == 4

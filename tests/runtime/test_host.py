@@ -129,7 +129,7 @@ async def test_nothing_works_outside_its_block() -> None:
                 await attempt
         async with rt:
             run = await rt.start("g", who=ME)
-            assert await run.result() == GOAL
+            assert await run.finished() == GOAL
     await rt.aclose()
 
 
@@ -145,7 +145,7 @@ async def test_an_answer_after_the_end_is_refused_for_what_is_wrong_with_it() ->
     """Not for the closed bus, on which no refusal can be published any more."""
     async with Runtime(planner=ScriptedPlanner([GOAL])) as rt:
         run = await rt.start("g", who=ME)
-        assert await run.result() == GOAL
+        assert await run.finished() == GOAL
     with pytest.raises(RunNotFoundError, match="has ended"):
         await run.approve()
 
@@ -156,7 +156,7 @@ async def test_closing_leaves_runs_off(runtimes: Runtimes) -> None:
     bench = await runtimes([CallTool("hang")], tools=[hang.hang])
     run = await bench.start()
     await hang.is_called.wait()
-    waiting = asyncio.create_task(run.result())
+    waiting = asyncio.create_task(run.finished())
     await settle()
     await bench.rt.aclose()
     with pytest.raises(EngineClosedError):
@@ -187,7 +187,7 @@ async def test_what_was_given_stays_open_and_the_rest_is_closed() -> None:
     for _ in range(2):
         async with Runtime(planner=ScriptedPlanner([GOAL]), bus=bus, artifacts=artifacts) as rt:
             run = await rt.start("g", who=ME)
-            await run.result()
+            await run.finished()
             assert (rt.bus, rt.artifacts) == (bus, artifacts)
     await artifacts.put_text(ArtifactScope("t", "u", "s"), "still open")
     async with Runtime(planner=ScriptedPlanner([GOAL])) as rt:

@@ -309,7 +309,7 @@ async def play(script: list[tuple[str, Any]], *, closes: bool, turns: int) -> st
         idle = len(asyncio.all_tasks())
         deadline = player.clock.now() + timedelta(seconds=DEADLINE_S)
         player.run = await player.rt.start("g", who=ME, deadline=deadline, scope=Scope.ADMIN)
-        result = asyncio.ensure_future(player.run.result())
+        result = asyncio.ensure_future(player.run.finished())
         result.add_done_callback(lambda done: done.cancelled() or done.exception())
         for what, how in script:
             await player.act(what, how)

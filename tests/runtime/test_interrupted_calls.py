@@ -137,7 +137,7 @@ def process(storage: Storage, clock: FakeClock) -> Process:
 async def end(run: Run) -> Any:
     """What the run's finish holds."""
     async with asyncio.timeout(20):
-        return (await run.result()).payload
+        return (await run.finished()).payload
 
 
 async def asked(run: Run) -> Pause:
@@ -400,7 +400,7 @@ async def test_a_cancelled_run_takes_its_question_along(process: Process) -> Non
         run = await rt.run(run_id, who=ME)
         await run.cancel(hard=True)
         async with asyncio.timeout(20):
-            assert (await run.result()).reason is FinishReason.CANCELLED
+            assert (await run.finished()).reason is FinishReason.CANCELLED
         assert await run.waiting() == []
     assert len(bank.calls) == 1
 
@@ -429,7 +429,7 @@ async def test_the_outcome_of_a_call_that_may_not_be_repeated_is_on_disk_before_
         storage = await open_storage(f"sqlite:{file}")
         async with Runtime(planner=planner, tools=[tool(**declared)(act)], storage=storage) as rt:
             run = await rt.start(kind, who=ME)
-            await run.result()
+            await run.finished()
         await storage.aclose()
     # Only the intent of the reading call need be there beside the call before it.
     assert on_disk[0] == ["begun", "done"]

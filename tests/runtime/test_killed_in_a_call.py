@@ -109,7 +109,7 @@ async def test_the_approval_of_a_call_in_which_its_process_was_killed_is_publish
         copy = killed(tmp_path / "runs.db", tmp_path / "copy.db")
     async with opened(copy, pay) as rt:
         again = await rt.run(run.id, who=WHO)
-        assert (await asyncio.wait_for(again.result(), 20)).payload == "done"
+        assert (await asyncio.wait_for(again.finished(), 20)).payload == "done"
         assert await controls_of(again) == [("APPROVE", "received", ""), ("APPROVE", "applied", "")]
         assert await again.waiting() == []
     assert len(calls) == (2 if on_unknown is OnUnknown.RETRY else 1)
@@ -130,6 +130,6 @@ async def test_an_approval_that_was_used_leaves_the_inbox_with_what_it_allowed(
         again = await rt.run(run.id, who=WHO)
         (pause,) = await again.waiting()
         await again.approve(pause.token)
-        assert (await asyncio.wait_for(again.result(), 20)).payload == "done"
+        assert (await asyncio.wait_for(again.finished(), 20)).payload == "done"
         assert await controls_of(again) == [("APPROVE", "received", ""), ("APPROVE", "applied", "")] * 2
     assert calls == ["pay", "pay"]

@@ -37,7 +37,7 @@ async def test_an_approval_right_behind_a_hard_cancel_is_refused() -> None:
         await run.cancel(hard=True)
         with pytest.raises(RunCancelledError, match="was cancelled, so APPROVE changes nothing"):
             await run.approve(asked.token)
-        finish = await run.result()
+        finish = await run.finished()
         published = [(event.type, event.payload) async for event in run.events()]
         assert not await run.waiting()
     assert (finish.reason, finish.metadata["steering_reason"]) == ("cancelled", "hard_cancel")
@@ -64,7 +64,7 @@ async def test_a_run_outlives_a_tool_whose_task_group_failed() -> None:
     script = [CallTool("fan_out"), lambda run: Finish("goal", run.trajectory.steps[-1].observation)]
     async with Runtime(planner=ScriptedPlanner(script), tools=[fan_out]) as runtime:
         run = await runtime.start("g", who=Identity("t", "u", "s"))
-        finish = await asyncio.wait_for(run.result(), 5)
+        finish = await asyncio.wait_for(run.finished(), 5)
     assert finish.payload == "1 lost"
 
 
@@ -109,7 +109,7 @@ async def test_a_run_outlives_a_tool_that_cancels_its_own_task(
     async with Runtime(planner=ScriptedPlanner(script), tools=[*TOOLS, pay], storage=storage) as runtime:
         run = await runtime.start("g", who=Identity("t", "u", "s"))
         async with asyncio.timeout(60):
-            finish = await run.result()
+            finish = await run.finished()
         ends = (EventType.TOOL_COMPLETED, EventType.TOOL_FAILED)
         published = [event.type for event in [one async for one in run.events()] if event.type in ends]
         entries = decode_entries(await run.history(), run.id)

@@ -93,7 +93,7 @@ async def test_a_control_from_another_process_that_comes_too_late_is_rejected(tm
         assert await other.message("one more thing")
         assert await other.inject({"k": 1})
         planner.may_answer.set()
-        assert await run.result() == GOAL
+        assert await run.finished() == GOAL
         wanted = [("control.rejected", "USER_MESSAGE"), ("control.rejected", "INJECT_CONTEXT")]
         assert await outcomes(first, run.id) == wanted
 
@@ -110,7 +110,7 @@ async def test_every_control_of_a_flood_has_an_outcome(is_kept: bool, tmp_path: 
         await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
         planner.may_answer.set()
         sent = await asyncio.gather(*sending, return_exceptions=True)
-        assert await run.result() == GOAL
+        assert await run.finished() == GOAL
         refused = [one for one in sent if one is not True]
         assert all(isinstance(one, RunNotFoundError | SteeringError) for one in refused)
         missing = 300 - sum(
@@ -138,7 +138,7 @@ async def test_a_control_accepted_while_the_end_is_written_is_rejected(storage: 
     odd = Storage(state=storage.state, store=Late(storage.store))
     async with Runtime(planner=ScriptedPlanner([GOAL]), storage=odd) as runtime, asyncio.timeout(20):
         run = await runtime.start("g", who=ME)
-        assert await run.result() == GOAL
+        assert await run.finished() == GOAL
         assert await outcomes(runtime, run.id) == [("control.rejected", "PAUSE")]
 
 
@@ -173,7 +173,7 @@ async def test_a_control_whose_worker_died_before_its_outcome_was_kept_is_publis
         await store.is_dead.wait()
     async with Runtime(planner=ScriptedPlanner([GOAL]), storage=storage) as second, asyncio.timeout(20):
         again = await second.run(run.id, who=ME)
-        assert await again.result() == GOAL
+        assert await again.finished() == GOAL
         kept = map(typed_event, await second.bus.replay(Cursor(ME.session_id, 0), Filter.of(ME)))
         lives = [one.payload for one in kept if isinstance(one.payload, ControlLifecyclePayload)]
     assert [(one.type, one.outcome, one.err) for one in lives] == [
@@ -238,5 +238,5 @@ async def test_a_control_is_read_once_however_many_wait(storage: Storage) -> Non
             await run.message(f"m{number}")
         assert (await row_of(storage.store, run.id)).owner
         planner.may_answer.set()
-        await run.result()
+        await run.finished()
     assert read <= 300

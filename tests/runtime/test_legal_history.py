@@ -419,7 +419,7 @@ class World:
         chaos.run = run
         answering = asyncio.ensure_future(chaos.answer_pauses())
         try:
-            ended = str((await run.result()).reason)
+            ended = str((await run.finished()).reason)
         except RunFailedError as error:
             # An overflow that nothing helps against may end a run, or one step too many.
             ended = "overflow" if is_overflow(error) else error.error

@@ -103,7 +103,7 @@ async def opened(planner: Any = None, **parts: Any) -> AsyncIterator[Runtime]:
 
 async def finish_of(rt: Runtime, limits: Limits | None = None, goal: str = "go") -> Finish:
     run = await rt.start(goal, who=WHO, limits=limits)
-    return await asyncio.wait_for(run.result(), 10)
+    return await asyncio.wait_for(run.finished(), 10)
 
 
 # ── One run ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -197,7 +197,7 @@ async def test_a_run_lasts_as_long_as_its_limit_says() -> None:
             await clock.run_for(59)
             assert not (await run.status()).phase.is_final
             await clock.run_for(3)
-            assert (await run.result()).reason is FinishReason.DEADLINE_EXCEEDED
+            assert (await run.finished()).reason is FinishReason.DEADLINE_EXCEEDED
 
 
 async def test_a_run_without_limits_sees_its_own_cost_and_asks_no_store() -> None:
@@ -206,7 +206,7 @@ async def test_a_run_without_limits_sees_its_own_cost_and_asks_no_store() -> Non
     async with opened(planner, options=RuntimeOptions(max_steps=3)) as rt:
         run = await rt.start("go", who=WHO)
         with pytest.raises(Exception, match="3 steps without a finish"):
-            await run.result()
+            await run.finished()
         assert rt._parts.agents.live(run.id) is None
     assert [one.cost_spent for one in planner.seen] == [0, 250_000, 500_000]
     assert {one.hop_budget for one in planner.seen} == {-1}
@@ -225,7 +225,7 @@ async def test_a_cancelled_run_ends_as_cancelled_even_when_nothing_is_left() -> 
         run = await rt.start("go", who=WHO, limits=Limits(steps=1))
         await run.cancel()
         asked.set()
-        assert (await run.result()).reason is FinishReason.CANCELLED
+        assert (await run.finished()).reason is FinishReason.CANCELLED
 
 
 # ── Prices ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -295,9 +295,9 @@ async def test_children_draw_on_the_limits_of_the_run_that_started_them() -> Non
     model = Paid()
     async with opened(Tree(count_calls(model, DEPS), 3)) as rt:
         run = await rt.start("root", who=WHO, limits=Limits(cost=5.0))
-        assert limit_of(await asyncio.wait_for(run.result(), 20)) == "cost"
+        assert limit_of(await asyncio.wait_for(run.finished(), 20)) == "cost"
         for one in await rt.runs(who=WHO):
-            finish = await asyncio.wait_for((await rt.run(one.run_id, who=WHO)).result(), 20)
+            finish = await asyncio.wait_for((await rt.run(one.run_id, who=WHO)).finished(), 20)
             assert finish.reason in {FinishReason.CONSTRAINTS_CONFLICT, FinishReason.CANCELLED}
     assert 20 <= model.calls <= 20 + 4
 
@@ -308,9 +308,9 @@ async def test_the_steps_of_a_tree_are_one_sum() -> None:
     model = planner._client
     async with opened(planner) as rt:
         run = await rt.start("root", who=WHO, limits=Limits(steps=9))
-        assert limit_of(await asyncio.wait_for(run.result(), 20)) == "steps"
+        assert limit_of(await asyncio.wait_for(run.finished(), 20)) == "steps"
         for one in await rt.runs(who=WHO):
-            await asyncio.wait_for((await rt.run(one.run_id, who=WHO)).result(), 20)
+            await asyncio.wait_for((await rt.run(one.run_id, who=WHO)).finished(), 20)
     assert model.inner.calls <= 9  # type: ignore[attr-defined]
 
 
@@ -321,7 +321,7 @@ async def test_a_child_ends_at_its_parent_s_deadline() -> None:
     planner = ScriptedPlanner([SpawnTask(spec=SpawnSpec(query="child")), GOAL], by_query={"child": [GOAL]})
     async with opened(planner, clock=clock) as rt:
         run = await rt.start("root", who=WHO, deadline=deadline)
-        await run.result()
+        await run.finished()
         (child,) = [one for one in await rt.runs(who=WHO) if one.run_id != run.id]
         assert (await rt._request_of(child.run_id)).deadline == deadline  # type: ignore[union-attr]
 
@@ -346,7 +346,7 @@ async def test_a_run_that_is_taken_up_again_has_spent_what_it_spent(tmp_path: Pa
         run_id = (await rt.start("go", who=WHO, limits=Limits(cost=1.5))).id
         await asyncio.wait_for(reached.wait(), 10)
     async with opened(model=model, storage=url) as rt:
-        finish = await asyncio.wait_for((await rt.run(run_id, who=WHO)).result(), 20)
+        finish = await asyncio.wait_for((await rt.run(run_id, who=WHO)).finished(), 20)
     assert (limit_of(finish), model.calls) == ("cost", 6)
 
 

@@ -97,7 +97,7 @@ async def test_a_pause_shows_the_earlier_deadline(
         if is_run_first:
             await settle()
             await clock.run_for(HOUR.total_seconds())
-            finish = await asyncio.wait_for(run.result(), 20)
+            finish = await asyncio.wait_for(run.finished(), 20)
             assert finish.reason is FinishReason.DEADLINE_EXCEEDED
             assert (finish.metadata or {})["steering_reason"] == "deadline"
             assert await run.waiting() == []

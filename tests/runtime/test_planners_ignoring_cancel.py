@@ -96,7 +96,7 @@ async def test_a_hard_cancel_ends_the_run_when_the_grace_is_over(
         await settle()
         assert not (await run.status()).phase.is_final
         await clock.run_for(CANCEL_GRACE_S)
-        finish = await asyncio.wait_for(run.result(), 20)
+        finish = await asyncio.wait_for(run.finished(), 20)
     assert finish.reason is FinishReason.CANCELLED
     assert planner.interruptions >= 1
     assert is_left()
@@ -110,7 +110,7 @@ async def test_a_deadline_ends_the_run_when_the_grace_is_over(planner: Swallows,
         await planner.is_planning.wait()
         await clock.run_for(HOUR.total_seconds())
         await clock.run_for(CANCEL_GRACE_S)
-        finish = await asyncio.wait_for(run.result(), 20)
+        finish = await asyncio.wait_for(run.finished(), 20)
     assert finish.reason is FinishReason.DEADLINE_EXCEEDED
     assert is_left()
 

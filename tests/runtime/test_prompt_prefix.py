@@ -70,7 +70,7 @@ def is_kept(before: CompleteRequest, after: CompleteRequest) -> bool:
 
 async def run(rt: Runtime) -> None:
     started = await rt.start("go", who=WHO)
-    assert (await asyncio.wait_for(started.result(), 20)).payload
+    assert (await asyncio.wait_for(started.finished(), 20)).payload
 
 
 def listed(request: CompleteRequest) -> list[str]:
@@ -125,6 +125,6 @@ async def test_a_run_that_is_carried_on_elsewhere_keeps_the_beginning_too(tmp_pa
     may_end.set()
     async with Runtime(**parts) as rt:
         again = await rt.run(started.id, who=WHO)
-        assert (await asyncio.wait_for(again.result(), 20)).payload
+        assert (await asyncio.wait_for(again.finished(), 20)).payload
     assert len(model.requests) == 4
     assert all(is_kept(*pair) for pair in zip(model.requests, model.requests[1:], strict=False))

@@ -92,7 +92,7 @@ async def test_a_picture_is_seen_at_every_step() -> None:
             ArtifactScope(*_triple()), b"\x89PNG" + bytes(50_000), mime_type="image/png", filename="cat.png"
         )
         run = await runtime.start("what is this?", who=WHO, input_artifacts=[image.id])
-        assert (await run.result()).payload == "a cat"
+        assert (await run.finished()).payload == "a cat"
     for request in llm.requests:
         check_request(request)
         first = next(message for message in request.messages if message.role is Role.USER)
@@ -109,7 +109,7 @@ async def test_what_was_kept_outside_can_be_read() -> None:
 
     llm = ScriptedLLM([calls_tools(("book", {})), fetches, "read"])
     async with chained(llm) as runtime:
-        assert (await (await runtime.start("read it", who=WHO)).result()).payload == "read"
+        assert (await (await runtime.start("read it", who=WHO)).finished()).payload == "read"
     check_request(llm.requests[-1])
     assert whole(llm.requests[1]).count("line of it") < 2_000
     assert whole(llm.requests[2]).count("line of it") > 5_000
@@ -125,7 +125,7 @@ async def test_long_words_are_passed_on(where: str) -> None:
         run = await runtime.start(long if where == "goal" else "go", who=WHO)
         if where == "context":
             await run.inject({"a": [long[:4_000]] * 3})
-        assert (await run.result()).payload == "done"
+        assert (await run.finished()).payload == "done"
     check_request(llm.requests[-1])
     assert whole(llm.requests[-1]).count("a word and ") > 700
 
@@ -134,7 +134,7 @@ async def test_a_long_error_is_cut() -> None:
     """A tool that fails at length fails its call and not the run."""
     llm = ScriptedLLM([calls_tools(("broken", {})), calls_tools(("broken", {}), ("broken", {})), "done"])
     async with chained(llm) as runtime:
-        assert (await (await runtime.start("go", who=WHO)).result()).payload == "done"
+        assert (await (await runtime.start("go", who=WHO)).finished()).payload == "done"
     answers = [message.content.text for message in llm.requests[-1].messages if message.role is Role.TOOL]
     assert [("no no" in one, len(one) < 10_000) for one in answers if one] == [(True, True)] * 3
 
@@ -145,7 +145,7 @@ async def test_a_sub_tasks_long_answer() -> None:
     llm = ScriptedLLM([calls_tools(("_spawn_task", spawn)), "done"], by_text={"be the child": ["x" * 40_000]})
     async with chained(llm) as runtime:
         run = await runtime.start("be the parent", who=WHO)
-        assert (await run.result()).payload == "done"
+        assert (await run.finished()).payload == "done"
     shown = llm.of(run.id)[-1].request.messages[-1].content.text
     assert shown is not None
     assert "artifact_fetch(ref=" in shown
@@ -156,7 +156,7 @@ async def test_a_window_that_is_too_small_for_the_history() -> None:
     """The guard of the chain refuses the prompt before it is sent; a fold of the history fits, and the run goes on."""
     llm = ScriptedLLM([*[calls_tools(("page", {"number": number})) for number in range(12)], "read"])
     async with chained(llm, window=6_000) as runtime:
-        assert (await (await runtime.start("read it all", who=WHO)).result()).payload == "read"
+        assert (await (await runtime.start("read it all", who=WHO)).finished()).payload == "read"
     assert len(llm.requests) == 13
     assert "Made without a model" in user_text(llm.requests[-1])
     for request in llm.requests:

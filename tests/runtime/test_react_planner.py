@@ -81,7 +81,7 @@ async def test_a_whole_run():
             if event.type == EventType.TOOL_INVOKED and event.payload.tool_name == "slow":
                 await run.message("Hurry, please.")
                 waits.set()
-        finish = await run.result()
+        finish = await run.finished()
         published = await events(rt)
     assert (finish.reason, finish.payload) == (FinishReason.GOAL, "It is 3.")
     requests = llm.requests
@@ -107,7 +107,7 @@ async def test_a_message_stays_where_it_was_said():
         run = await rt.start("go", who=WHO)
         await run.message("before everything")
         await run.inject({"colour": "red"})
-        await run.result()
+        await run.finished()
     last = llm.requests[-1]
     check_request(last)
     roles = [str(message.role) for message in last.messages]
@@ -127,7 +127,7 @@ async def test_the_answer_to_a_pause_stays():
         while not await run.waiting():
             await settle()
         await run.resume({"colour": "red"})
-        await run.result()
+        await run.finished()
     published = [[text for text in user_texts(request) if '"colour":"red"' in text] for request in llm.requests]
     assert [len(texts) for texts in published] == [1, 1, 1]
     for request in llm.requests:
@@ -139,7 +139,7 @@ async def test_a_heavy_result():
     """A large result is shown as an excerpt with the call that reads the rest."""
     llm = ScriptedLLM([calls_tools(("read", {"name": "f"})), "done"])
     async with Runtime(planner=ReActPlanner(llm), tools=[read]) as rt:
-        await (await rt.start("go", who=WHO)).result()
+        await (await rt.start("go", who=WHO)).finished()
     (shown,) = answers(llm.requests[-1])
     assert '"name":"f"' in shown
     assert "artifact_fetch(ref=" in shown
@@ -158,7 +158,7 @@ async def test_a_sub_task():
     llm = ScriptedLLM(script, by_text={"be the child": ["I was here."]})
     async with Runtime(planner=ReActPlanner(llm), tools=[add]) as rt:
         run = await rt.start("be the parent", who=WHO)
-        assert (await run.result()).payload == "done"
+        assert (await run.finished()).payload == "done"
     last = llm.of(run.id)[-1].request
     check_request(last)
     assert "I was here." in answers(last)[-1]
@@ -195,7 +195,7 @@ async def test_a_slip_does_not_end_the_run():
     mixed = calls_tools(("add", {"a": 1, "b": 1}), ("_await_task", {"task_id": "x"}))
     llm = ScriptedLLM([mixed, calls_tools(("add", {"a": 1, "b": 1})), "two"])
     async with Runtime(planner=ReActPlanner(llm), tools=[add]) as rt:
-        finish = await (await rt.start("go", who=WHO)).result()
+        finish = await (await rt.start("go", who=WHO)).finished()
     assert finish.payload == "two"
     assert "reminder: " in llm.requests[-1].messages[0].content.text
 
@@ -204,7 +204,7 @@ async def test_calls_one_at_a_time():
     """With parallel calls switched off the runtime makes the calls of one answer step by step."""
     llm = ScriptedLLM([calls_tools(("add", {"a": 1, "b": 1}), ("add", {"a": 2, "b": 2})), "done"])
     async with Runtime(planner=ReActPlanner(llm, parallel_tool_calls=False), tools=[add]) as rt:
-        await (await rt.start("go", who=WHO)).result()
+        await (await rt.start("go", who=WHO)).finished()
     assert len(llm.calls) == 2
     assert answers(llm.requests[-1]) == ["2", "4"]
     check_request(llm.requests[-1])
@@ -213,7 +213,7 @@ async def test_calls_one_at_a_time():
 async def test_the_answer_is_streamed():
     """What the model writes is streamed piece by piece while it writes."""
     async with Runtime(planner=ReActPlanner(ScriptedLLM([says("abcd")], piece=2))) as rt:
-        await (await rt.start("go", who=WHO)).result()
+        await (await rt.start("go", who=WHO)).finished()
         published = await events(rt)
     pieces = [event.payload for event in published if event.type == EventType.LLM_COMPLETION_CHUNK]
     assert [(one.delta, one.done) for one in pieces if one.kind == "content"] == [
@@ -228,7 +228,7 @@ async def test_many_runs_on_one_planner():
     script = [calls_tools(("add", {"a": 1, "b": 1})), lambda request: says(user_text(request))]
     async with Runtime(planner=ReActPlanner(ScriptedLLM(script)), tools=[add], options=RuntimeOptions()) as rt:
         runs = [await rt.start(f"goal {number}", who=WHO) for number in range(100)]
-        finishes = await asyncio.gather(*(run.result() for run in runs))
+        finishes = await asyncio.gather(*(run.finished() for run in runs))
     assert [finish.payload for finish in finishes] == [f"Goal:\ngoal {number}" for number in range(100)]
 
 
@@ -245,7 +245,7 @@ async def test_arguments_that_a_tool_refuses_bring_guidance() -> None:
         llm = ScriptedLLM([bad, bad, bad, good, bad, says("done")])
         async with Runtime(model=llm, tools=[strict], approvals=approvals) as runtime:
             run = await runtime.start("go", who=Identity("t", "u", "s"))
-            assert (await run.result()).payload == "done"
+            assert (await run.finished()).payload == "done"
             record = await run.history()
             assert (await runtime.replay(record)).is_same
         said = [request.messages[0].content.text or "" for request in llm.requests]
@@ -263,7 +263,7 @@ async def test_a_tool_that_fails_brings_no_guidance() -> None:
 
     llm = ScriptedLLM([calls_tools(("broken", {"n": 1})), says("done")])
     async with Runtime(model=llm, tools=[broken]) as runtime:
-        await (await runtime.start("go", who=Identity("t", "u", "s"))).result()
+        await (await runtime.start("go", who=Identity("t", "u", "s"))).finished()
     assert not [tier for tier in TIERS if f"{tier}: " in str(llm.requests[1].messages[0].content.text)]
 
 

@@ -91,7 +91,7 @@ async def test_no_file_holds_a_secret_that_a_model_thought_of() -> None:
         with tempfile.TemporaryDirectory() as folder:
             async with Runtime(**mind(), tools=[look], storage=f"sqlite:{folder}/x.db", agent="a") as runtime:
                 run = await runtime.start("g", who=ME)
-                assert (await run.result()).payload == "ok", name
+                assert (await run.finished()).payload == "ok", name
                 traces = [
                     event.payload.reasoning_trace
                     async for event in run.events()
@@ -107,7 +107,7 @@ async def test_a_run_whose_reasoning_was_redacted_is_replayed_exactly() -> None:
     config = PlannerConfig(reasoning_replay="text")
     async with Runtime(model=model(), planner=config, tools=[look]) as runtime:
         run = await runtime.start("g", who=ME)
-        await run.result()
+        await run.finished()
         record = await run.history()
         assert not any(SECRET.encode() in entry for entry in record)
         replayed = await runtime.replay(record)
@@ -120,7 +120,7 @@ async def test_a_planner_error_is_reported_without_the_secret() -> None:
     recorder = EventRecorder(bus)
     async with Runtime(planner=Failing(), bus=bus) as runtime:
         with pytest.raises(RunFailedError):
-            await (await runtime.start("g", who=ME)).result()
+            await (await runtime.start("g", who=ME)).finished()
         (failed,) = recorder.payloads(PlannerErrorPayload)
     assert "Bearer ***" in failed.error_message
     recorder.cancel()
@@ -159,7 +159,7 @@ async def test_the_client_given_is_not_changed() -> None:
     """The owner of an open client sees its own answers as they are."""
     client = model()
     async with Runtime(model=client, tools=[look]) as runtime:
-        await (await runtime.start("g", who=ME)).result()
+        await (await runtime.start("g", who=ME)).finished()
     assert [call.response.reasoning for call in client.calls if call.response is not None] == [THOUGHT, THOUGHT]
     assert isinstance(client, LLMClient)
 
@@ -170,7 +170,7 @@ async def test_the_error_that_ends_a_run_is_kept_without_the_secret() -> None:
         async with Runtime(planner=Failing(), storage=f"sqlite:{folder}/x.db", agent="a") as runtime:
             run = await runtime.start("g", who=ME)
             with pytest.raises(RunFailedError) as caught:
-                await run.result()
+                await run.finished()
             status, task = await run.status(), await runtime.tasks.get(run.id, who=ME)
             record = b"".join(await run.history())
             assert task.error is not None
@@ -195,6 +195,6 @@ async def test_a_long_error_is_kept_cut_short() -> None:
     async with Runtime(planner=Wordy()) as runtime:
         run = await runtime.start("g", who=ME)
         with pytest.raises(RunFailedError):
-            await run.result()
+            await run.finished()
         assert len((await run.status()).reason) < 5_000
         assert max(map(len, await run.history())) < 10_000

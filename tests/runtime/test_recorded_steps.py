@@ -94,7 +94,7 @@ async def test_a_decision_that_is_on_record_is_published(storage: Storage) -> No
         await asyncio.wait_for(began.wait(), 20)
     async with Runtime(planner=StepPlanner(CallTool("look"), DONE), tools=[look], storage=storage) as rt:
         again = await rt.run(run.id, who=WHO)
-        if (await asyncio.wait_for(again.result(), 20)).payload != "done":
+        if (await asyncio.wait_for(again.finished(), 20)).payload != "done":
             raise RuntimeError("the run did not go on")
         published = await rt.bus.replay(Cursor(WHO.session_id, 0), Filter.of(WHO))
     decided = [kind_of(one) for one in published if one.type == EventType.PLANNER_DECISION]
@@ -138,7 +138,7 @@ async def size_and_prompts(storage: str, workers: int) -> tuple[int, list[tuple[
             await asyncio.wait_for(held.get(), 20)
             if is_last:
                 may_go_on.set()
-                await asyncio.wait_for(run.result(), 20)
+                await asyncio.wait_for(run.finished(), 20)
                 history = await run.history()
                 break
             # The call ends, and the next one begins: there the process is stopped.
@@ -168,10 +168,10 @@ async def test_the_last_entry_names_a_heavy_answer(tmp_path: Path) -> None:
     answer, file = {"answer": "x" * 200_000}, tmp_path / "runs.db"
     async with Runtime(planner=ScriptedPlanner([Finish(FinishReason.GOAL, answer)]), storage=f"sqlite:{file}") as rt:
         run = await rt.start("go", who=WHO)
-        assert (await asyncio.wait_for(run.result(), 20)).payload == answer
+        assert (await asyncio.wait_for(run.finished(), 20)).payload == answer
     async with Runtime(planner=ScriptedPlanner([]), storage=f"sqlite:{file}") as rt:
         again = await rt.run(run.id, who=WHO)
-        assert (await asyncio.wait_for(again.result(), 20)).payload == answer
+        assert (await asyncio.wait_for(again.finished(), 20)).payload == answer
         assert answer["answer"].encode() in (await again.history())[-1]
     connection = apsw.Connection(str(file))
     (largest,) = next(iter(connection.execute("SELECT max(length(data)) FROM harborage_journal")))

@@ -47,5 +47,5 @@ async def test_a_second_runtime_carries_on_from_the_record():
             await is_reached.wait()
         async with Runtime(planner=IN_ORDER, tools=[first, second], storage=storage) as runtime:
             run = await runtime.run(run_id, who=WHO)
-            assert (await run.result()).payload == [1, 2]
+            assert (await run.finished()).payload == [1, 2]
     assert calls == ["first", "second", "second"]

@@ -67,7 +67,7 @@ async def test_a_soft_cancel_ends_the_wait_before_another_attempt(decision: Any,
         await settle()
         began = clock.now()
         await run.cancel()
-        finish = await asyncio.wait_for(run.result(), 10)
+        finish = await asyncio.wait_for(run.finished(), 10)
         assert (finish.reason, finish.payload) == (FinishReason.CANCELLED, "stopped")
         assert (flaky.attempts, clock.now()) == (1, began)
 
@@ -82,7 +82,7 @@ async def test_a_wait_does_not_begin_once_the_run_is_cancelled() -> None:
         await run.cancel()
         await settle()
         flaky.may_fail.set()
-        finish = await asyncio.wait_for(run.result(), 10)
+        finish = await asyncio.wait_for(run.finished(), 10)
     assert (finish.reason, flaky.attempts) == (FinishReason.CANCELLED, 1)
 
 
@@ -97,4 +97,4 @@ async def test_without_a_cancel_the_attempts_go_on() -> None:
             await settle()
             assert flaky.attempts == expected
             clock.advance(61)
-        assert (await asyncio.wait_for(run.result(), 10)).payload == "done"
+        assert (await asyncio.wait_for(run.finished(), 10)).payload == "done"

@@ -281,7 +281,7 @@ async def test_a_run_that_is_over_takes_no_controls(runtimes: Runtimes, verb: st
     with pytest.raises(RunNotFoundError, match="has ended"):
         await VERBS[verb][0](run)
     assert (await run.status()).phase is RunPhase.FINISHED
-    assert await run.result() == GOAL
+    assert await run.finished() == GOAL
 
 
 async def test_its_history_is_its_journal(runtimes: Runtimes) -> None:

@@ -97,8 +97,8 @@ async def test_a_slow_reader_misses_nothing_that_the_bus_remembers(open_runtime:
         run = await runtime.start("3", who=ME)
         stream = run.events()
         first = await anext(stream)
-        await run.result()
-        await (await runtime.start("60", who=ME)).result()
+        await run.finished()
+        await (await runtime.start("60", who=ME)).finished()
         events = [first, *await the_rest(stream)]
         assert [event.sequence for event in events] == await kept_of(runtime, run), bus
         assert (events[0].type, events[-1].type) == ("task.spawned", "task.completed")
@@ -112,7 +112,7 @@ async def test_what_the_bus_has_forgotten_is_announced(open_runtime: Open) -> No
     stream = run.events()
     first = await anext(stream)
     place = runtime.bus.last_sequence(ME)
-    await run.result()
+    await run.finished()
     notice, *left = await the_rest(stream)
     assert notice.type == EventType.BUS_DROPPED
     assert isinstance(notice.payload, BusDroppedPayload)
@@ -128,7 +128,7 @@ async def test_the_beginning_that_was_forgotten_before_the_reader_came_is_announ
     """Whether the handle began the run or found it: the stream says that it does not begin at the beginning."""
     runtime = await open_runtime(MemoryEventBus(config=BusConfig(replay_buffer_size=10)))
     run = await runtime.start(str(STEPS), who=ME)
-    await run.result()
+    await run.finished()
     for handle in (run, await runtime.run(run.id, who=ME)):
         notice, *left = await the_rest(handle.events())
         assert notice.type == EventType.BUS_DROPPED
@@ -159,7 +159,7 @@ async def test_pieces_of_an_answer_that_are_lost_are_announced(open_runtime: Ope
     stream = run.events()
     first = await anext(stream)
     await gate.wait()
-    await run.result()
+    await run.finished()
     events = [first, *await the_rest(stream)]
     pieces = [event for event in events if event.type == EventType.LLM_COMPLETION_CHUNK]
     lost = sum(event.payload.dropped_count for event in events if isinstance(event.payload, BusDroppedPayload))
@@ -206,7 +206,7 @@ async def test_the_stream_ends_without_an_event_of_the_runs_end(open_runtime: Op
     run = await runtime.start("3", who=ME)
     early = asyncio.create_task(the_rest(run.events()))
     await settle()
-    await run.result()
+    await run.finished()
     numbers = await kept_of(runtime, run)
     assert [event.sequence for event in await early] == numbers
     assert [event.sequence for event in await the_rest(run.events())] == numbers
@@ -251,10 +251,10 @@ async def test_a_reader_begins_where_the_run_began(open_runtime: Open) -> None:
 
     bus = Noting()
     runtime = await open_runtime(bus)
-    await (await runtime.start("20", who=ME)).result()
+    await (await runtime.start("20", who=ME)).finished()
     place = bus.last_sequence(ME)
     run = await runtime.start("1", who=ME)
-    await run.result()
+    await run.finished()
     bus.asked.clear()
     assert (await the_rest(run.events()))[0].type == "task.spawned"
     assert bus.asked == [place]
@@ -265,7 +265,7 @@ async def test_a_reader_goes_on_behind_what_it_has_seen(open_runtime: Open) -> N
     for bus in buses(BusConfig()):
         runtime = await open_runtime(bus, FamilyPlanner(), (tool(stroll),))
         run = await runtime.start("1", who=ME)
-        await run.result()
+        await run.finished()
         whole = [event.sequence for event in await the_rest(run.events())]
         for after in (whole[0], whole[len(whole) // 2], whole[-1], whole[-1] + 5):
             rest = [event.sequence for event in await the_rest(run.events(after=after))]
@@ -312,6 +312,6 @@ async def test_the_event_that_ends_a_run_is_in_the_change_that_ends_it() -> None
         odd = Storage(state=storage.state, store=listing)
         async with Runtime(planner=Steps(), tools=[note], storage=odd) as runtime:
             run = await runtime.start("1", who=ME)
-            await run.result()
+            await run.finished()
             assert (await the_rest(run.events()))[-1].type == "task.completed"
     assert [types[-1] for types in listing.ends] == ["task.completed"]

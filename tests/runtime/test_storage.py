@@ -78,7 +78,7 @@ async def left(storage: Storage, run: Run) -> None:
 async def answer(run: Run) -> object:
     """What the run's finish holds."""
     async with asyncio.timeout(20):
-        return (await run.result()).payload
+        return (await run.finished()).payload
 
 
 async def test_a_parked_run_is_resumed_by_the_next_runtime(storage: Storage) -> None:

@@ -72,7 +72,7 @@ async def calls_of(storage: Storage, steps: int, *, is_approved: bool = False) -
     async def finish(run: Run) -> None:
         if is_approved:
             await run.approve(await wait_for_approval(run))
-        await run.result()
+        await run.finished()
 
     async with Runtime(planner=StepPlanner(*[CallTool("act")] * steps, DONE), **options) as rt, asyncio.timeout(20):
         await finish(await rt.start("first", who=ME))

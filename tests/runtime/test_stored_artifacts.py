@@ -65,7 +65,7 @@ async def carried_on(runtime: Runtime, run_id: str) -> tuple[str, list[str]]:
         run = await rt.run(run_id, who=ME)
         await run.resume()
         async with asyncio.timeout(30):
-            text, attached = (await run.result()).payload
+            text, attached = (await run.finished()).payload
     return text, attached
 
 

@@ -50,7 +50,7 @@ async def test_a_child_cannot_await_the_parent_that_waits_for_it(storage: Storag
     async with Runtime(planner=Circle(), storage=storage if is_stored else None, options=options) as rt:
         run = await rt.start("parent", who=ME)
         async with asyncio.timeout(20):
-            finish = await run.result()
+            finish = await run.finished()
     assert "this wait would never end" in finish.payload["result"]["answer"]
 
 
@@ -92,8 +92,8 @@ async def test_a_circle_is_refused_after_a_restart_too(storage: Storage) -> None
     async with runtime() as rt:
         planner.go.set()
         async with asyncio.timeout(20):
-            finish = await (await rt.run(first.id, who=ME)).result()
-            outcome = await (await rt.run(second.id, who=ME)).result()
+            finish = await (await rt.run(first.id, who=ME)).finished()
+            outcome = await (await rt.run(second.id, who=ME)).finished()
     assert "this wait would never end" in finish.payload["error"]
     assert outcome.payload["status"] == "complete"
 
@@ -135,7 +135,7 @@ async def test_a_run_that_awaits_a_group_leaves_memory_and_comes_back(storage: S
     planner.go.set()
     async with runtime() as rt:
         async with asyncio.timeout(20):
-            finish = await (await rt.run(run.id, who=ME)).result()
+            finish = await (await rt.run(run.id, who=ME)).finished()
     assert finish.payload == ["0", "1", "2"]
 
 
@@ -191,7 +191,7 @@ async def test_a_pause_parks_a_run_that_waits_for_a_child_at_once(
         assert not (await run.status()).phase.is_final
         await run.resume()
         async with asyncio.timeout(20):
-            finish = await run.result()
+            finish = await run.finished()
         record = await run.history()
     assert finish.payload["result"]["answer"] == "from below"
     assert finish.reason is FinishReason.GOAL

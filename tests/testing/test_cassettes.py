@@ -31,7 +31,7 @@ async def ran(client: Any, year: int, user: str, goal: str = "report") -> Any:
     clock = FakeClock(datetime(year, 5, 6, 7, 8, 9, tzinfo=UTC))
     async with Runtime(model=client, tools=[big_report], clock=clock) as runtime:
         run = await runtime.start(goal, who=Identity("t", user, f"s-{year}"))
-        return await run.result()
+        return await run.finished()
 
 
 def script() -> ScriptedLLM:

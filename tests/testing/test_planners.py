@@ -151,7 +151,7 @@ async def test_it_drives_a_real_run_and_its_child():
     planner = ScriptedPlanner(script, by_query={"child": [Finish("goal", "done")]})
     async with Runtime(planner=planner) as rt:
         started = await rt.start("root", who=Identity("t", "u", "s"))
-        assert (await started.result()).payload == "complete"
+        assert (await started.finished()).payload == "complete"
     assert planner.under_way == frozenset()
 
 

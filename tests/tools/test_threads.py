@@ -85,7 +85,7 @@ async def main():
     planner = ScriptedPlanner([CallTool("hang"), last])
     async with Runtime(planner=planner, tools=[hang]) as runtime:
         run = await runtime.start("g", who=Identity("t", "u", "s"))
-        print((await run.result()).payload)
+        print((await run.finished()).payload)
 
 asyncio.run(main())
 """

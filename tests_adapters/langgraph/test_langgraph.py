@@ -48,7 +48,7 @@ async def outcome(adapted: Any, goal: str = "go") -> tuple[Any, list[bytes]]:
     """How a run of an adapted agent finished, and its record."""
     async with Runtime(planner=adapted.planner, tools=adapted.tools, approvals=adapted.approvals) as runtime:
         run = await runtime.start(goal, who=ME)
-        return await run.result(), await run.history()
+        return await run.finished(), await run.history()
 
 
 async def test_typed_output_is_the_payload(brain_model: Any) -> None:

@@ -23,6 +23,6 @@ async def test_the_example_orders_what_was_approved(is_approved: bool, told: str
             if event.type == "tool.approval_requested":
                 token = event.payload.pause_token
                 await (run.approve(token) if is_approved else run.reject(token, reason="no money"))
-        finish = await run.result()
+        finish = await run.finished()
     assert "There were 40 screws" in finish.payload
     assert told in finish.payload

@@ -60,7 +60,7 @@ async def outcome(adapted: Any, **parts: Any) -> tuple[Any, list[bytes]]:
     tools = [*adapted.tools, *parts.pop("tools", ())]
     async with Runtime(planner=adapted.planner, tools=tools, approvals=adapted.approvals, **parts) as runtime:
         run = await runtime.start("go", who=ME)
-        return await run.result(), await run.history()
+        return await run.finished(), await run.history()
 
 
 async def test_typed_output_is_the_payload(brain_model: Any) -> None:

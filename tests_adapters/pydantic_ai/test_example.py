@@ -23,5 +23,5 @@ async def test_the_example_orders_what_was_approved(is_approved: bool, ordered: 
             if event.type == "tool.approval_requested":
                 token = event.payload.pause_token
                 await (run.approve(token) if is_approved else run.reject(token, reason="no money"))
-        finish = await run.result()
+        finish = await run.finished()
     assert finish.payload == {"item": "screws", "on_shelf": 40, "ordered": ordered}

@@ -52,7 +52,7 @@ async def outcome(adapted: Any, goal: str = "go", **parts: Any) -> tuple[Any, li
     tools = [*adapted.tools, *parts.pop("tools", ())]
     async with Runtime(planner=adapted.planner, tools=tools, approvals=adapted.approvals, **parts) as runtime:
         run = await runtime.start(goal, who=ME)
-        return await run.result(), await run.history()
+        return await run.finished(), await run.history()
 
 
 async def test_typed_output_is_the_payload() -> None:
@@ -163,7 +163,7 @@ async def test_a_tool_that_asks_for_approval_is_held() -> None:
 
     forgotten = built()
     async with Runtime(planner=forgotten.planner, tools=forgotten.tools) as runtime:
-        await (await runtime.start("pay", who=ME)).result()
+        await (await runtime.start("pay", who=ME)).finished()
     assert paid == []
     adapted = built()
     assert set(adapted.approvals) == {"pay"}

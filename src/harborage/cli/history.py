@@ -288,7 +288,7 @@ async def _wait_for_end(run: Run) -> Ending | None:
     while True:
         try:
             async with asyncio.timeout(_LOOK_S):
-                return ending_of(await run.result())
+                return ending_of(await run.finished())
         except (RunFailedError, RunBlockedError) as error:
             return ending_of(error)
         except TimeoutError:

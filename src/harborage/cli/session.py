@@ -288,7 +288,7 @@ class Session:
     async def _await_end(self, run: Run) -> None:
         """Queue the run's end behind all facts that led to it."""
         try:
-            ending = ending_of(await run.result())
+            ending = ending_of(await run.finished())
         except (RunFailedError, RunBlockedError) as error:
             self.error = error
             ending = ending_of(error)

@@ -14,6 +14,7 @@ import msgspec
 from harborage.callables import CallbackKindError, require_async, require_sync
 from harborage.drivers import DriverTable
 from harborage.llm import LLMClient
+from harborage.planner.answers import AnswerFormat
 from harborage.planner.context import Planner, raise_if_cancelled, resolve_wake_mode
 from harborage.planner.decisions import ReasoningReplayMode
 from harborage.planner.errors import InvalidConfigError
@@ -52,7 +53,8 @@ class OperatorPlannerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defa
 class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The options that a planner's factory gets. Zero, empty and None mean the default; `extra` is the driver's own.
 
-    The driver `finish` asks no model, so the options have no effect on it, and it takes no `extra`.
+    The driver `finish` asks no model, so the options have no effect on it, and it takes no `extra`. `answer` is the
+    form that the answers of runs must have, text if there is none.
     """
 
     driver: str = ""
@@ -61,6 +63,7 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     reasoning_replay: str = ""
     max_tool_examples_per_tool: int = 0
     parallel_tool_calls: bool | None = None
+    answer: AnswerFormat | None = None
     extra: dict[str, Any] = {}
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
+
+from typing_extensions import TypeVar
 
 from harborage.errors import InvalidOptionError, at_least
 from harborage.events import BusClosedError
@@ -28,10 +30,18 @@ if TYPE_CHECKING:
     from harborage.identity import Quadruple
     from harborage.planner import Finish
     from harborage.runtime.durable.pauses.coordinator import Coordinator
+    from harborage.runtime.result import Result
     from harborage.tasks import TaskRegistry
 
 
-class Run:
+OutT_co = TypeVar("OutT_co", covariant=True, default=Any)
+
+
+def _as_it_is(payload: Any) -> Any:
+    return payload
+
+
+class Run(Generic[OutT_co]):
     """A handle of one run, for a caller with `scope` in its tenant. Get one from `Runtime.start` or `Runtime.run`.
 
     Every control is checked and queued before its method returns, and applied at the run's next step boundary; a hard
@@ -52,6 +62,7 @@ class Run:
         scope: Scope = Scope.OWNER_USER,
         since: int = 0,
         tasks: TaskRegistry | None = None,
+        decode: Callable[[Any], OutT_co] = _as_it_is,
     ) -> None:
         self.who = who
         self.scope = scope
@@ -61,13 +72,14 @@ class Run:
         # A number below those of all events of the run: where its stream begins to read.
         self._since = since
         self._tasks = tasks
+        self._decode = decode
 
     @property
     def id(self) -> str:
         """The run's id, which is also the id of its task."""
         return self.who.run_id
 
-    async def result(self) -> Finish:
+    async def finished(self) -> Finish:
         """How the run finished, once it has.
 
         Raises:
@@ -77,6 +89,19 @@ class Run:
                 that code has opened its storage it goes on, and this waits for its end again.
         """
         return await self._engine.result(self.id)
+
+    async def result(self) -> Result[OutT_co]:
+        """What the run gave, with its output as the type that its agent declares, once it has reached its goal.
+
+        Raises:
+            RunFailedError: it ended with an error, or without reaching its goal: `reason` says why, and `messages` and
+                `usage` how far it came.
+            EngineElsewhereError, RunBlockedError: as of `finished`.
+        """
+        finish = await self.finished()
+        from harborage.runtime.result import read_result  # loaded by the first caller who wants more than the finish
+
+        return await read_result(self.id, finish, self._engine.history, self._decode)
 
     async def status(self) -> RunStatus:
         """Return the run's current status."""
@@ -102,7 +127,7 @@ class Run:
 
         Raises:
             BusClosedError, SubscriberLimitReachedError, ReplayUnavailableError: the bus cannot be read.
-            RunBlockedError: the run is blocked, as of `result`.
+            RunBlockedError: the run is blocked, as of `finished`.
             InvalidOptionError: `after` is no number.
         """
         at_least(0, after, "events: after", is_whole=True)

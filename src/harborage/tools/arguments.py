@@ -219,6 +219,22 @@ def make_result_checker(annotation: Any) -> Callable[[Any], None]:
     return check
 
 
+def decode_value(annotation: Any, find_unknown: Finder | None, value: Any) -> Any:
+    """Return the value of type `annotation` that plain JSON means; `find_unknown` finds fields that no record has.
+
+    Raises:
+        ToolInvalidArgsError: it does not fit, with the path.
+    """
+    try:
+        if find_unknown is not None and (path := find_unknown(value, "$")) is not None:
+            raise _ModelError(f"Object contains unknown field `{path.rpartition('.')[2]}`", path)
+        if isinstance(annotation, type) and hasattr(annotation, "model_validate_json"):
+            return _decode_model(annotation, value)
+        return msgspec.convert(value, annotation, dec_hook=_decode_model)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise to_invalid_args(error) from error
+
+
 def to_invalid_args(error: Exception) -> ToolInvalidArgsError:
     """Convert a decoding error into one that names the path."""
     if isinstance(error, _ModelError):

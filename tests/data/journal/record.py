@@ -240,7 +240,7 @@ async def record(scene: Scene) -> Recorded:
             if scene.drive is not None:
                 await scene.drive(run, stage)
             try:
-                await run.result()
+                await run.finished()
             except RunFailedError:
                 pass  # the failed run is a scene, too
             run_id = run.id

@@ -223,14 +223,14 @@ async def _fork(tenants: Tenants, me: Identity) -> Any:
     if tenants.luck.random() < 0.7:
         return None
     fork = await tenants.runtime.fork(tenants.any_id("run"), at=1, who=me)
-    return await fork.result()
+    return await fork.finished()
 
 
 async def _replay(tenants: Tenants, me: Identity) -> Any:
     """A record is had through a handle alone, so a replay is its owner's."""
     run = await tenants.runtime.run(tenants.any_id("run"), who=me)
     record = await run.history()
-    return [(await tenants.runtime.replay(record)).is_same, await run.result()]
+    return [(await tenants.runtime.replay(record)).is_same, await run.finished()]
 
 
 EVERY: dict[str, Operation] = {

@@ -237,12 +237,12 @@ async def _start(tenants: Tenants, me: Identity) -> Any:
         return None
     run = await tenants.runtime.start(tenants.value(me), who=me)
     tenants.note("run", me, run.id)
-    return await run.result()
+    return await run.finished()
 
 
 async def _show_run(tenants: Tenants, me: Identity) -> Any:
     run = await tenants.runtime.run(tenants.any_id("run"), who=me)
-    return [await run.status(), await run.history(), await run.waiting(), await run.result()]
+    return [await run.status(), await run.history(), await run.waiting(), await run.finished()]
 
 
 async def _read_run(tenants: Tenants, me: Identity) -> Any:

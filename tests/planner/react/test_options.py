@@ -6,7 +6,7 @@ The tables must name every option, so that a new one without an effect fails her
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -22,6 +22,7 @@ from harborage.planner import (
     Trajectory,
     resolve,
 )
+from harborage.planner.answers import AnswerInvalidError
 from harborage.planner.react import DefaultPromptBuilder, ReActPlanner
 from harborage.planner.react.prompt import render_planning_constraints
 from harborage.testing.llm import ScriptedLLM, calls_tools, says
@@ -43,6 +44,17 @@ class OwnBuilder(DefaultPromptBuilder):
         super().__init__(extra="From my own builder.")
 
 
+class Number:
+    """An answer that is an object with a number."""
+
+    schema: ClassVar = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+    def check(self, value: Any) -> Any:
+        if not isinstance(value, dict) or not isinstance(value.get("n"), int):
+            raise AnswerInvalidError("Expected `int` - at $.n")
+        return value
+
+
 # For each option a value other than its default, and the answers of the model that bring its effect out.
 PLANNER: dict[str, tuple[Any, list[Any]]] = {
     "max_steps": (1, [says("done")]),
@@ -55,6 +67,7 @@ PLANNER: dict[str, tuple[Any, list[Any]]] = {
     "parallel_tool_calls": (False, [BOTH]),
     "system_prompt": ("You are Bob.", [says("done")]),
     "system_prompt_extra": ("Be kind.", [says("done")]),
+    "answer": (Number(), [says("done"), says('{"n": 1}')]),
 }
 CONFIG: dict[str, tuple[Any, list[Any]]] = {
     "max_steps": (1, [says("done")]),
@@ -62,6 +75,7 @@ CONFIG: dict[str, tuple[Any, list[Any]]] = {
     "reasoning_replay": ("text", [says("done")]),
     "max_tool_examples_per_tool": (1, [says("done")]),
     "parallel_tool_calls": (False, [BOTH]),
+    "answer": (Number(), [says("done"), says('{"n": 1}')]),
     "extra": ({"system_prompt": "You are Bob."}, [says("done")]),
 }
 

@@ -74,7 +74,7 @@ async def disconnects(runtime: Runtime, count: int, *, seed: int = 0, who: Ident
         other = await runtime.start("1", who=who)
         async with asyncio.timeout(_PATIENCE_S):
             joined = await _read_in_pieces(run, luck, outcome)
-            await other.result()
+            await other.finished()
         outcome.runs += 1
         outcome.events += len(joined)
         outcome.broken += await _faults(runtime, run, joined)

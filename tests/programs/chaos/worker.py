@@ -155,7 +155,7 @@ async def _visit(orders: Orders, stop: asyncio.Event, client: Client, runtime: R
         run = await runtime.start(wanted.goal, who=_who(wanted))
         await client.begun(wanted, run.id)
         if orders.errand.stays:
-            await run.result()
+            await run.finished()
     stop.set()
 
 

@@ -113,7 +113,7 @@ async def test_a_pause_is_opened_with_the_intent_of_its_step(watched: Storage) -
             if event.type == EventType.PAUSE_REQUESTED:
                 break
         await run.resume({"answer": 42})
-        await run.result()
+        await run.finished()
     (opened,) = (commit for commit in store.commits if commit.opens)
     assert opened.guard is not None
     assert intents(opened) == ["pause.request"]
@@ -130,7 +130,7 @@ async def test_an_approval_is_requested_with_the_intent_of_its_call(watched: Sto
     async with runtime as rt, asyncio.timeout(20):
         run = await rt.start("pay", who=ME)
         await run.approve(await wait_for_approval(run))
-        await run.result()
+        await run.finished()
     (opened,) = (commit for commit in store.commits if commit.opens)
     assert opened.guard is not None
     assert intents(opened) == ["approve.pay"]
@@ -145,7 +145,7 @@ async def test_an_approval_is_resolved_with_the_intent_of_the_approved_call(watc
     async with runtime as rt, asyncio.timeout(20):
         run = await rt.start("pay", who=ME)
         await run.approve(await wait_for_approval(run))
-        await run.result()
+        await run.finished()
     (resolved,) = (commit for commit in store.commits if commit.settles)
     assert resolved.guard is not None
     assert intents(resolved) == ["tool.pay"]
@@ -176,7 +176,7 @@ async def test_an_approval_that_comes_after_another_answer_makes_no_call(watched
     async with runtime as rt, asyncio.timeout(20):
         run = await rt.start("pay", who=ME)
         await run.approve(await wait_for_approval(run))
-        await run.result()
+        await run.finished()
         applied = [event.payload async for event in run.events() if event.type == EventType.CONTROL_APPLIED]
         (pause,) = (await store.pauses(PauseQuery(run_ids=(run.id,)))).rows
     assert calls == []
@@ -192,7 +192,7 @@ async def test_a_child_is_started_with_the_intent_of_its_step(watched: Storage, 
     store: Any = watched.store
     async with Runtime(planner=StepPlanner(spawning(group), DONE), storage=watched) as rt, asyncio.timeout(20):
         run = await rt.start("spawn", who=ME)
-        await run.result()
+        await run.finished()
     started = [commit for commit in store.commits if any(row.parent == run.id for row in commit.starts)]
     assert started
     for commit in started:
@@ -232,7 +232,7 @@ async def test_a_run_says_under_its_lease_that_it_waits_for_a_task(watched: Stor
         run = await rt.start("wait", who=ME)
         await store.waits.wait()
         held.set()
-        await run.result()
+        await run.finished()
     waits = [commit for commit in store.commits if any(move.awaits is not None for move in commit.moves)]
     assert len(waits) == 2
     assert all(commit.guard is not None for commit in waits)
@@ -254,7 +254,7 @@ async def test_a_run_cancels_its_children_under_its_lease(watched: Storage) -> N
         run = await rt.start("cancel", who=ME)
         await is_asked.wait()
         await run.cancel()
-        await run.result()
+        await run.finished()
     (cancelled,) = (commit for commit in store.commits if any(one.run_id != run.id for one in commit.sends))
     assert cancelled.guard is not None
     assert cancelled.guard.lease.run_id == run.id

@@ -94,7 +94,7 @@ async def taken(storage: Storage, steps: int, side_effects: SideEffect = SideEff
         async with Runtime(
             planner=StepPlanner(), tools=[act(None, side_effects)], storage=storage, options=options
         ) as rt:
-            await (await rt.start(str(steps), who=ME)).result()
+            await (await rt.start(str(steps), who=ME)).finished()
         return counted
 
 
@@ -131,7 +131,7 @@ async def test_the_intent_is_kept_before_a_tool_acts(storage: Storage) -> None:
         seen.append(decode_entries(await storage.store.entries(row.run_id), row.run_id))
 
     async with Runtime(planner=StepPlanner(), tools=[act(look)], storage=storage) as rt:
-        await (await rt.start("3", who=ME)).result()
+        await (await rt.start("3", who=ME)).finished()
     assert len(seen) == 3
     for calls, entries in enumerate(seen):
         *_, plan, intent = entries
@@ -173,7 +173,7 @@ async def test_an_outcome_is_kept_while_the_planner_thinks(storage: Storage) -> 
                 await is_asked.wait()
                 await is_kept.wait()
                 may_answer.set()
-                await run.result()
+                await run.finished()
 
 
 class Waiting:

@@ -58,7 +58,7 @@ class House:
     async def end(self, run: Run) -> Any:
         """What the run's finish holds."""
         await self.until(lambda: self._has_ended(run))
-        return (await run.result()).payload
+        return (await run.finished()).payload
 
     async def parked(self, run: Run) -> None:
         """Return once the run waits and has left memory."""
@@ -99,7 +99,7 @@ async def test_a_pause_takes_its_default_although_no_worker_has_its_run(house: H
     async with house.runtime(script, agent="a") as again:
         run = await again.run(run_id, who=ME)
         await house.until(lambda: house._has_ended(run))
-        assert (await run.result()).reason is FinishReason.DEADLINE_EXCEEDED
+        assert (await run.finished()).reason is FinishReason.DEADLINE_EXCEEDED
 
 
 async def test_an_open_runtime_looks_again_every_so_often(house: House) -> None:

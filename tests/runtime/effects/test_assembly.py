@@ -119,7 +119,7 @@ async def test_a_synchronous_tool_runs_in_a_thread() -> None:
     script = [CallTool("slow", b'{"a":4}'), lambda run: Finish(FinishReason.GOAL, run.trajectory.steps[0].observation)]
     async with Runtime(planner=ScriptedPlanner(script), tools=[slow]) as rt:
         run = await rt.start("g", who=ME)
-        assert (await run.result()).payload == 8
+        assert (await run.finished()).payload == 8
 
 
 def test_a_signature_without_a_schema_is_refused() -> None:

@@ -221,10 +221,10 @@ async def test_a_run_that_is_carried_on_sees_the_same_history() -> None:
             run_id = (await runtime.start("go", who=ME)).id
             await reached.wait()
         async with Runtime(planner=ReActPlanner(lives), tools=[slow], storage=storage) as runtime:
-            assert (await (await runtime.run(run_id, who=ME)).result()).payload == "done"
+            assert (await (await runtime.run(run_id, who=ME)).finished()).payload == "done"
     unbroken = ScriptedLLM([calls("a"), TOO_LONG, calls("wait"), "done"])
     async with Runtime(planner=ReActPlanner(unbroken), tools=[slow]) as runtime:
-        await (await runtime.start("go", who=ME)).result()
+        await (await runtime.start("go", who=ME)).finished()
     assert lives.requests[0].messages == unbroken.requests[-1].messages
     assert "Made without a model" in user_text(lives.requests[0])
 

@@ -340,6 +340,6 @@ async def test_what_a_run_has_recorded_decides_which_calls_are_asked_about(
             for open_pause in await carried.waiting():
                 await carried.approve(open_pause.token)
             async with asyncio.timeout(5):
-                seen = (await carried.result()).payload
+                seen = (await carried.finished()).payload
             assert expected in str(seen[1])
             assert seen[2] == "read b"

@@ -50,7 +50,7 @@ async def add(a: int, b: int) -> int:
 async def finish(runtime: Runtime, goal: str = "What is 1 + 2?") -> tuple[Run, Finish]:
     """A run towards the goal, and how it finished."""
     run = await runtime.start(goal, who=ME)
-    return run, await run.result()
+    return run, await run.finished()
 
 
 async def test_a_model_string_is_enough() -> None:

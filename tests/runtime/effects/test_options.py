@@ -194,7 +194,7 @@ async def test_keep_finished(runtimes: Runtimes) -> None:
         await bench.end(runs[-1])
     await settle()
     assert [one.run_id for one in await bench.rt.runs(who=ME)] == [run.id for run in runs[2:]]
-    for asked in (runs[0].status(), runs[0].result(), bench.rt.run(runs[0].id, who=ME)):
+    for asked in (runs[0].status(), runs[0].finished(), bench.rt.run(runs[0].id, who=ME)):
         with pytest.raises(RunNotFoundError, match=r"RuntimeOptions\.keep_finished: .*higher number.*a storage"):
             await asked
     with pytest.raises(RunNotFoundError) as never_was:
@@ -210,7 +210,7 @@ async def test_artifact_driver(tmp_path: Path) -> None:
     async with Runtime(
         planner=ScriptedPlanner([CallTool("note", b'{"text":"a long text"}'), GOAL]), tools=[note], options=options
     ) as rt:
-        await (await rt.start("g", who=ME)).result()
+        await (await rt.start("g", who=ME)).finished()
     assert any(files for _, _, files in os.walk(tmp_path))
 
 

@@ -101,7 +101,7 @@ async def parked(clock: FakeClock | None, run: Run) -> str:
 
 
 async def ended(clock: FakeClock, run: Run) -> Finish:
-    result = asyncio.ensure_future(run.result())
+    result = asyncio.ensure_future(run.finished())
     await until(clock, result.done)
     return await result
 
@@ -203,7 +203,7 @@ async def test_a_run_that_waited_long_enough_fails_and_says_so(place: str) -> No
     recorder = EventRecorder(bus)
     async with opened(place, planner, clock, options=options, bus=bus) as rt:
         run = await rt.start("go", who=WHO)
-        result = asyncio.ensure_future(run.result())
+        result = asyncio.ensure_future(run.finished())
         while not result.done():
             assert clock.now() - began < timedelta(hours=1)
             await clock.run_for(5)
@@ -311,5 +311,5 @@ async def test_a_real_server_that_refuses_and_then_serves(tmp_path: Path) -> Non
                     break
             await parked(None, run)
             await run.resume()
-            assert (await asyncio.wait_for(run.result(), 10)).reason is FinishReason.GOAL
+            assert (await asyncio.wait_for(run.finished(), 10)).reason is FinishReason.GOAL
         assert len(server.requests) == 3

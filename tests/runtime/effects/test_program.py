@@ -171,7 +171,7 @@ async def test_a_record_of_other_code_blocks_the_run_and_leaves_its_task_alone(
     assert await again.history() == old
     assert (await second.rt.tasks.get(run.id, who=ME)).status is TaskStatus.RUNNING
     with pytest.raises(RunBlockedError, match=rf"{run.id} is blocked: .*{change}\.v0.* the code that it was started"):
-        await again.result()
+        await again.finished()
     assert await again.message("kept")
     assert "is blocked and keeps USER_MESSAGE" in caplog.text
     await second.rt.aclose()

@@ -331,10 +331,10 @@ async def test_a_run_that_another_process_resumes_has_the_same_context(storage: 
         again = await runtime.run(run.id, who=ME)
         await again.resume({"a": 1})
         async with asyncio.timeout(10):
-            assert (await again.result()).payload == [1, ["m"]]
+            assert (await again.finished()).payload == [1, ["m"]]
         fork = await runtime.fork(run.id, at=1, who=ME)
         async with asyncio.timeout(10):
-            assert (await fork.result()).payload == [1, ["m"]]
+            assert (await fork.finished()).payload == [1, ["m"]]
     assert (len(provider.asked), changed.asked) == (1, [])
 
 
@@ -356,7 +356,7 @@ async def test_a_replay_shows_the_planner_the_recorded_context() -> None:
 
     async with Runtime(planner=Counting(), context=[provider]) as runtime:
         run = await runtime.start("g", who=ME)
-        assert (await run.result()).payload == 1
+        assert (await run.finished()).payload == 1
         replayed = await runtime.replay(await run.history())
         assert replayed.is_same, replayed.summary()
         assert replayed.is_whole
@@ -497,7 +497,7 @@ async def test_a_paused_run_resumes_only_where_its_live_objects_are(storage: Sto
         again = await runtime.run(run.id, who=ME)
         await again.resume({"a": 1})
         async with asyncio.timeout(10):
-            assert await again.result() == GOAL
+            assert await again.finished() == GOAL
 
 
 # ── What the model is shown ─────────────────────────────────────────────────────────────────────────────────────────
@@ -536,7 +536,7 @@ async def test_the_prompt_has_each_part_in_its_frame() -> None:
     model = Model()
     async with Runtime(model=model, tools=[find], context=[Provider(lambda run: context)]) as runtime:
         run = await runtime.start("g", who=ME)
-        await run.result()
+        await run.finished()
         record = b"".join(await run.history())
     (request,) = model.requests
     texts = [str(message.content.text) for message in request.messages]

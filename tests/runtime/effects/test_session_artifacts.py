@@ -186,7 +186,7 @@ async def test_a_replay_shows_each_step_the_list_of_then(runtimes: Runtimes) -> 
 
     async with Runtime(planner=Counting(), tools=[big]) as runtime:
         run = await runtime.start("g", who=ME)
-        assert (await run.result()).payload == 4
+        assert (await run.finished()).payload == 4
         record = await run.history()
         await runtime.artifacts.put_text(HERE, "later")
         assert (await runtime.replay(record)).is_same

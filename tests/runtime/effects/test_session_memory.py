@@ -64,7 +64,7 @@ async def ask(runtime: Runtime, goal: str, who: Identity = ADA) -> str:
     """The answer of one run."""
     run = await runtime.start(goal, who=who)
     async with asyncio.timeout(20):
-        return (await run.result()).payload
+        return (await run.finished()).payload
 
 
 def texts(request: CompleteRequest) -> list[str]:

@@ -101,7 +101,7 @@ def recorded() -> Recording:
         async with Runtime(**parts) as runtime:
             started = await runtime.start(goal, who=ME)
             with suppress(RunFailedError):
-                await started.result()
+                await started.finished()
             return await started.history()
 
     return run

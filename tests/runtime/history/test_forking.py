@@ -118,14 +118,14 @@ async def test_a_run_is_forked_at_each_of_its_steps(storage: Storage | None) -> 
     hands = Hands()
     async with Runtime(model=Model(), tools=hands.tools, storage=storage) as runtime:
         parent = await runtime.start("the goal", who=ME)
-        assert (await parent.result()).payload == "done"
+        assert (await parent.finished()).payload == "done"
         record = await parent.history()
         before = digest(record)
         assert hands.done == [1, 2, 3, "w"]
         for at, again in ((1, [1, 2, 3]), (2, [2, 3]), (3, []), (4, [])):
             hands.done.clear()
             fork = await runtime.fork(parent.id, at=at, who=ME)
-            assert (await fork.result()).payload == "done"
+            assert (await fork.finished()).payload == "done"
             assert hands.done == again
             history = build_history(await fork.history())
             assert [step.decision for step in history.steps] == [step.decision for step in build_history(record).steps]
@@ -143,10 +143,10 @@ async def test_a_live_fork_acts() -> None:
     hands = Hands()
     async with Runtime(model=Model(), tools=hands.tools) as runtime:
         parent = await runtime.start("the goal", who=ME)
-        await parent.result()
+        await parent.finished()
         hands.done.clear()
         fork = await runtime.fork(parent.id, at=3, who=ME, live=True)
-        await fork.result()
+        await fork.finished()
         assert hands.done == ["w"]
 
 
@@ -155,9 +155,9 @@ async def test_a_fork_may_have_another_goal(at: int) -> None:
     """From its first own step on; in its replay the earlier steps keep the goal that they had."""
     async with Runtime(model=Model(), tools=Hands().tools) as runtime:
         parent = await runtime.start("the goal", who=ME)
-        await parent.result()
+        await parent.finished()
         fork = await runtime.fork(parent.id, at=at, who=ME, goal="Stop now")
-        assert (await fork.result()).payload == "stopped"
+        assert (await fork.finished()).payload == "stopped"
         record = await fork.history()
         assert len(build_history(record).steps) == at
         replayed = await runtime.replay(record)
@@ -168,14 +168,14 @@ async def test_a_fork_can_be_forked() -> None:
     """Its own record is as good as any."""
     async with Runtime(model=Model(), tools=Hands().tools) as runtime:
         parent = await runtime.start("the goal", who=ME)
-        await parent.result()
+        await parent.finished()
         child = await runtime.fork(parent.id, at=3, who=ME, goal="Stop now")
-        await child.result()
+        await child.finished()
         grandchild = await runtime.fork(child.id, at=2, who=ME)
-        assert (await grandchild.result()).payload == "done"
+        assert (await grandchild.finished()).payload == "done"
         assert (await runtime.replay(await grandchild.history())).is_same
         again = await runtime.fork(child.id, at=3, who=ME)
-        assert (await again.result()).payload == "stopped"
+        assert (await again.finished()).payload == "stopped"
         assert (await runtime.replay(await again.history())).is_same
 
 
@@ -184,11 +184,11 @@ async def test_another_model_may_go_on() -> None:
     async with await open_storage("memory:") as storage:
         async with Runtime(model=Model(), tools=Hands().tools, storage=storage) as first:
             parent = await first.start("the goal", who=ME)
-            await parent.result()
+            await parent.finished()
         other = ScriptedLLM([says("mine")])
         async with Runtime(model=other, tools=Hands().tools, storage=storage) as second:
             fork = await second.fork(parent.id, at=3, who=ME)
-            assert (await fork.result()).payload == "mine"
+            assert (await fork.finished()).payload == "mine"
             assert (await second.replay(await read_run(storage.store, fork.id))).is_same
     assert len(other.requests[0].messages) == 7
 
@@ -225,10 +225,10 @@ async def test_answers_of_people_are_taken_over() -> None:
         parent = await runtime.start("g", who=ME)
         await approve(parent)
         await approve(parent)
-        await parent.result()
+        await parent.finished()
         hands.done.clear()
         fork = await runtime.fork(parent.id, at=3, who=ME)
-        assert await fork.result() == DONE
+        assert await fork.finished() == DONE
         assert hands.done == [1]
         assert (await runtime.replay(await fork.history())).is_same
 
@@ -239,9 +239,9 @@ async def test_no_approval_is_requested_for_what_a_rehearsal_may_not_do() -> Non
     async with Runtime(planner=planner, tools=Hands().tools, approvals={"write": AlwaysDeny()}) as runtime:
         parent = await runtime.start("g", who=ME)
         await approve(parent)
-        await parent.result()
+        await parent.finished()
         fork = await runtime.fork(parent.id, at=2, who=ME)
-        assert await fork.result() == DONE
+        assert await fork.finished() == DONE
         call = build_history(await fork.history()).steps[1].calls[0]
         assert "this run is a rehearsal, and the tool has effects (write)" in call.refusal
 
@@ -253,10 +253,10 @@ async def test_a_rehearsal_spawns_no_task() -> None:
     async with Runtime(planner=planner, tools=hands.tools) as runtime:
         parent = await runtime.start("g", who=ME)
         # The child follows the same steps and spawns another, until the depth ends it.
-        await parent.result()
+        await parent.finished()
         hands.done.clear()
         fork = await runtime.fork(parent.id, at=1, who=ME)
-        await fork.result()
+        await fork.finished()
         history = build_history(await fork.history())
         assert "rehearsal" in history.children[0].error
         assert history.steps[1].calls[0].status is CallStatus.REJECTED
@@ -269,7 +269,7 @@ async def test_a_step_that_is_not_there_cannot_be_forked(at: int) -> None:
     planner = ScriptedPlanner([CallTool("look", b'{"at":1}'), DONE])
     async with Runtime(planner=planner, tools=Hands().tools) as runtime:
         parent = await runtime.start("g", who=ME)
-        await parent.result()
+        await parent.finished()
         with pytest.raises(ForkError, match=rf"run {parent.id} has no recorded step {at}; fork it at 1 to 2"):
             await runtime.fork(parent.id, at=at, who=ME)
 
@@ -278,7 +278,7 @@ async def test_another_owners_run_cannot_be_forked() -> None:
     """It is not there."""
     async with Runtime(planner=ScriptedPlanner([DONE])) as runtime:
         parent = await runtime.start("g", who=ME)
-        await parent.result()
+        await parent.finished()
         with pytest.raises(RunNotFoundError):
             await runtime.fork(parent.id, at=1, who=Identity("t", "other", "s"))
 
@@ -340,7 +340,7 @@ async def test_a_fork_has_the_limits_of_its_runtime_and_those_that_it_is_given()
     planner = ScriptedPlanner([CallTool("look", {"at": 1}), DONE, DONE, DONE])
     async with Runtime(planner=planner, tools=Hands().tools, options=options) as rt:
         first = await rt.start("g", who=ME)
-        await first.result()
+        await first.finished()
         plain = await rt.fork(first.id, at=2, who=ME)
         request = open_record(await plain.history()).request
         assert request.deadline is not None
@@ -348,6 +348,6 @@ async def test_a_fork_has_the_limits_of_its_runtime_and_those_that_it_is_given()
         held = await rt.fork(first.id, at=2, who=ME, limits=Limits(steps=7))
         assert open_record(await held.history()).request.limits == Limits(seconds=3600, steps=7)
         late = await rt.fork(first.id, at=2, who=ME, deadline=NOW)
-        assert (await late.result()).reason is FinishReason.DEADLINE_EXCEEDED
+        assert (await late.finished()).reason is FinishReason.DEADLINE_EXCEEDED
         with pytest.raises(ValueError, match="time zone"):
             await rt.fork(first.id, at=2, who=ME, deadline=NOW.replace(tzinfo=None))

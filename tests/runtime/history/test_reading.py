@@ -95,7 +95,7 @@ async def test_a_record_is_read_with_its_large_values() -> None:
     async with storage_over(AwaitedStore()) as storage:
         async with Runtime(planner=planner, tools=[long], storage=storage) as runtime:
             run = await runtime.start("g", who=Identity("t", "u", "s"))
-            await run.result()
+            await run.finished()
             assert await read_run(storage.store, run.id) == await run.history()
         assert any(b'"$body"' in entry for entry in await storage.store.entries(run.id))
         record = await read_run(storage.store, run.id)
@@ -111,7 +111,7 @@ async def test_the_model_calls_of_a_failed_step_are_read_too() -> None:
         async with Runtime(model=model, instructions="word " * 3_000, storage=storage, options=options) as runtime:
             run = await runtime.start("g", who=Identity("t", "u", "s"))
             with pytest.raises(RunFailedError):
-                await run.result()
+                await run.finished()
             (failed,) = [entry for entry in await storage.store.entries(run.id) if b'"notes":{"$body"' in entry]
             record = await read_run(storage.store, run.id)
             replayed = await runtime.replay(record)

@@ -289,7 +289,7 @@ def test_every_run_over_a_model_replays(answers: list[Any], token_budget: int, h
         async with Runtime(model=model, tools=[add, fails], options=options, instructions=words) as runtime:
             run = await runtime.start("the goal", who=ME)
             with suppress(RunFailedError):
-                await run.result()
+                await run.finished()
             record = await run.history()
         replayed = await Runtime(model="openai:gpt-5", tools=[add, fails], options=options, instructions=words).replay(
             record
@@ -310,7 +310,7 @@ async def recorded(model: Any, *, goal: str = "add them", **fields: Any) -> list
     async with Runtime(model=model, tools=[add], **fields) as runtime:
         run = await runtime.start(goal, who=ME)
         with suppress(RunFailedError):
-            await run.result()
+            await run.finished()
         return await run.history()
 
 
@@ -420,7 +420,7 @@ async def test_failures_are_compared(before: list[Any], now: list[Any], what: st
     async with Runtime(planner=ScriptedPlanner(before)) as runtime:
         run = await runtime.start("g", who=ME)
         with suppress(RunFailedError):
-            await run.result()
+            await run.finished()
         record = await run.history()
     difference = (await Runtime(planner=ScriptedPlanner(now)).replay(record)).difference
     assert difference is not None
@@ -443,7 +443,7 @@ async def test_what_is_noted_beside_a_decision_counts() -> None:
 
     async with Runtime(planner=Thinker("this")) as runtime:
         run = await runtime.start("g", who=ME)
-        await run.result()
+        await run.finished()
         record = await run.history()
     difference = (await Runtime(planner=Thinker("that")).replay(record)).difference
     assert difference is not None
@@ -484,7 +484,7 @@ async def test_the_model_is_asked_as_often_as_it_was(
     """Once more has no answer on record, and once less is not what was recorded."""
     async with Runtime(model=ScriptedLLM(["a", "a"]), planner=asking(2)) as runtime:
         run = await runtime.start("g", who=ME)
-        await run.result()
+        await run.finished()
         record = await run.history()
     difference = (await Runtime(model="mock:", planner=asking(times)).replay(record)).difference
     assert difference is not None
@@ -513,7 +513,7 @@ async def test_whatever_reaches_out_is_named() -> None:
 
     async with Runtime(planner=Curious()) as runtime:
         run = await runtime.start("g", who=ME)
-        await run.result()
+        await run.finished()
         record = await run.history()
     difference = (await Runtime(planner=Curious()).replay(record)).difference
     assert difference is not None
@@ -529,7 +529,7 @@ async def test_what_the_user_had_attached_is_shown_again() -> None:
         scope = ArtifactScope("t", "u", "s")
         image = await runtime.artifacts.put_bytes(scope, b"\x89PNG" + bytes(500), mime_type="image/png")
         run = await runtime.start("what is it?", who=ME, input_artifacts=[image.id])
-        await run.result()
+        await run.finished()
         record = await run.history()
         await runtime.artifacts.put_bytes(scope, b"more", filename="more.txt")
         assert (await runtime.replay(record)).is_same
@@ -545,7 +545,7 @@ async def test_the_sessions_artifacts_are_those_of_then() -> None:
     async with runtime:
         await runtime.artifacts.put_bytes(ArtifactScope("t", "u", "s"), b"old", filename="old.txt")
         run = await runtime.start("g", who=ME)
-        await run.result()
+        await run.finished()
         record = await run.history()
     assert sum(b'"manifest"' in entry for entry in record) == 1
     assert (await replayed_with(record)).is_same
@@ -565,7 +565,7 @@ async def test_a_hard_cancel_is_replayed() -> None:
         run = await runtime.start("g", who=ME)
         await started.wait()
         await run.cancel(hard=True)
-        assert (await run.result()).reason is FinishReason.CANCELLED
+        assert (await run.finished()).reason is FinishReason.CANCELLED
         record = await run.history()
     replayed = await Runtime(model="mock:", tools=[slow]).replay(record)
     assert (replayed.is_same, replayed.is_whole, replayed.steps) == (True, True, 1)
@@ -591,7 +591,7 @@ async def test_runs_go_on_beside_a_replay() -> None:
     planner = ScriptedPlanner([Finish(FinishReason.GOAL)])
     async with Runtime(planner=planner) as runtime:
         run = await runtime.start("g", who=ME)
-        await run.result()
+        await run.finished()
         record = await run.history()
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         replaying = group.create_task(Runtime(planner=Slow()).replay(record))
@@ -629,7 +629,7 @@ async def test_a_run_that_was_carried_on_replays() -> None:
         async with second:
             run = await second.run(runs[0].id, who=ME)
             await run.resume()
-            assert (await run.result()).payload == "3"
+            assert (await run.finished()).payload == "3"
             record = await run.history()
             replayed = await second.replay(record)
     assert (replayed.is_same, replayed.is_whole, replayed.model_calls) == (True, True, 2)

@@ -57,7 +57,7 @@ async def end(run: Run) -> Any:
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
-                return (await run.result()).payload
+                return (await run.finished()).payload
             except DatabaseUnreachableError:
                 await asyncio.sleep(0)
 

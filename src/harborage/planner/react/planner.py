@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from harborage import codec
 from harborage.callables import require_async, require_sync
 from harborage.events import DecisionPayload, EventType, MaxStepsExceededPayload
 from harborage.llm import (
@@ -44,7 +45,7 @@ from harborage.planner.react.guidance import (
     is_tool_call,
     update_counters,
 )
-from harborage.planner.react.projection import Projected, UnusableCallError, project
+from harborage.planner.react.projection import Projected, UnusableCallError, project, response_format
 from harborage.planner.react.prompt import DEFAULT_SYSTEM_PROMPT, DefaultPromptBuilder, PromptBuilder
 from harborage.planner.react.tools import DEFAULT_MAX_TOOL_EXAMPLES, declare_tools, find_discovered_tools
 from harborage.planner.repair import (
@@ -60,6 +61,7 @@ from harborage.planner.repair.attempts import reset_stream, with_stream
 from harborage.planner.text import printable_name, to_content, truncate
 
 if TYPE_CHECKING:
+    from harborage.planner.answers import AnswerFormat
     from harborage.planner.config import FactoryDeps, PlannerConfig
     from harborage.planner.context import RunContext
 
@@ -97,8 +99,9 @@ class ReActPlanner:
     an answer that means no decision; with `arg_fill_enabled=False` such an answer fails the run. `prompt_builder`
     replaces the built-in prompt, and with it `reasoning_replay`, `max_tool_examples_per_tool` and
     `system_prompt_extra`. `parallel_tool_calls=False` makes the calls of one answer one after the other.
-    `system_prompt` replaces the built-in sections up to the list of tools. A number that is not positive and an empty
-    text mean the default.
+    `system_prompt` replaces the built-in sections up to the list of tools. A model is shown the schema of `answer`, and
+    asked again within a step after an answer of another form. A number that is not positive and an empty text mean the
+    default.
 
     Raises:
         InvalidConfigError: there is no client, or the replay mode is unknown.
@@ -119,6 +122,7 @@ class ReActPlanner:
         parallel_tool_calls: bool = True,
         system_prompt: str = "",
         system_prompt_extra: str = "",
+        answer: AnswerFormat | None = None,
     ) -> None:
         if client is None:
             raise InvalidConfigError("the react planner needs a model client")
@@ -132,13 +136,15 @@ class ReActPlanner:
         )
         if prompt_builder is None:
             prompt_builder = DefaultPromptBuilder(
-                extra=system_prompt_extra,
+                extra=_with_schema(system_prompt_extra, answer),
                 reasoning_replay=_replay_mode(reasoning_replay),
                 max_tool_examples=max_tool_examples_per_tool,
             )
         require_sync(prompt_builder.build, "prompt_builder.build")
         self._builder = prompt_builder
         self._is_parallel = parallel_tool_calls
+        self._answer = answer
+        self._response_format = None if answer is None else response_format(answer)
         self._system_prompt = system_prompt or DEFAULT_SYSTEM_PROMPT
         self._steps_taken = 0
 
@@ -215,7 +221,8 @@ class ReActPlanner:
             shown.discovered_tools = known
         built = self._builder.build(shown, self._system_prompt)
         is_parallel = self._is_parallel and run.hints.max_parallel != 1
-        return with_stream(built, run.on_chunk, tools=declare_tools(shown), parallel_tool_calls=is_parallel)
+        form = {} if self._response_format is None else {"response_format": self._response_format}
+        return with_stream(built, run.on_chunk, tools=declare_tools(shown), parallel_tool_calls=is_parallel, **form)
 
     async def _ask_model(self, run: RunContext, request: CompleteRequest) -> _Answer:
         """Ask the model until its answer means a decision; correct it after one that does not, within the limits."""
@@ -237,7 +244,7 @@ class ReActPlanner:
 
     def _project(self, run: RunContext, response: CompleteResponse) -> Projected:
         most = run.hints.max_parallel if run.hints.max_parallel > 0 else ABSOLUTE_MAX_PARALLEL
-        return project(response, is_parallel=self._is_parallel, most_parallel=most)
+        return project(response, is_parallel=self._is_parallel, most_parallel=most, answer=self._answer)
 
 
 def make(config: PlannerConfig, deps: FactoryDeps) -> ReActPlanner:
@@ -257,6 +264,7 @@ def make(config: PlannerConfig, deps: FactoryDeps) -> ReActPlanner:
         reasoning_replay=config.reasoning_replay,
         max_tool_examples_per_tool=config.max_tool_examples_per_tool,
         parallel_tool_calls=config.parallel_tool_calls is not False,
+        answer=config.answer,
         **_extra_options(config.extra),
     )
 
@@ -281,6 +289,17 @@ def _extra_options(extra: dict[str, Any]) -> dict[str, Any]:
         if type(value) is int and value < 0:
             raise InvalidConfigError(f"planner.extra.{name} is {value}; it must not be negative, 0 is the default")
     return dict(extra)
+
+
+def _with_schema(guidance: str, answer: AnswerFormat | None) -> str:
+    """The guidance with the form of an answer, for models that cannot be held to a schema otherwise."""
+    if answer is None:
+        return guidance
+    return f"{guidance}\n\n{_ANSWER_FORM}\n{codec.encode_text(answer.schema)}".strip()
+
+
+_ANSWER_FORM: Final = """\
+When you answer instead of calling a tool, write nothing but one JSON value that matches this JSON schema:"""
 
 
 def _replay_mode(configured: str) -> ReasoningReplayMode:
@@ -316,7 +335,9 @@ def _publish_decision(run: RunContext, decision: Decision, reasoning: str) -> No
 
 
 def _render_correction(response: CompleteResponse, error: UnusableCallError) -> str:
-    """Return the message to the model about an answer of which no call was made."""
+    """Return the message to the model about an answer that could not be used."""
+    if not response.tool_calls:
+        return f"Your answer was not used: {error}\nAnswer again, corrected, or call a tool."
     calls = "\n".join(f"- {_render_call(call)}" for call in response.tool_calls)
     return (
         f"None of the calls of your last turn was made:\n{calls}\nThe reason: {error}\nMake your turn again, corrected."

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harborage import codec
+from harborage.llm import ResponseFormat, ResponseFormatKind
+from harborage.planner.answers import AnswerFormat, AnswerInvalidError, read_answer
 from harborage.planner.decisions import (
     ABSOLUTE_MAX_PARALLEL,
     AwaitTask,
@@ -57,20 +59,27 @@ class Projected(msgspec.Struct, frozen=True):
     pending: tuple[ToolCallDeferred, ...] = ()
 
 
-def project(response: CompleteResponse, *, is_parallel: bool, most_parallel: int = ABSOLUTE_MAX_PARALLEL) -> Projected:
+def project(
+    response: CompleteResponse,
+    *,
+    is_parallel: bool,
+    most_parallel: int = ABSOLUTE_MAX_PARALLEL,
+    answer: AnswerFormat | None = None,
+) -> Projected:
     """Return the decision that the answer means. Text without a call ends the run; without either there is no path.
 
-    Of several calls, `most_parallel` are made at once and the others wait for later steps.
+    Of several calls, `most_parallel` are made at once and the others wait for later steps. An answer that ends the run
+    must have the form `answer`, if there is one.
 
     Raises:
-        UnusableCallError: a reserved call is malformed, is a finish without an answer or is not alone, or a call names
-            no tool.
+        UnusableCallError: a reserved call is malformed, is a finish without an answer or is not alone, a call names no
+            tool, or the answer has another form.
     """
     calls = response.tool_calls
     if not calls:
-        return Projected(_finish_with_text(response))
+        return Projected(_of_form(_finish_with_text(response), answer))
     if len(calls) == 1:
-        return Projected(_to_decision(calls[0]))
+        return Projected(_of_form(_to_decision(calls[0]), answer))
     for call in calls:
         if call.name in RESERVED_TOOL_NAMES:
             raise UnusableCallError(call.name, "must be the only call of its turn", mistake=Mistake.MULTI_ACTION)
@@ -88,6 +97,23 @@ def _finish_with_text(response: CompleteResponse) -> Finish:
             metadata["cut_short"] = response.finish_reason
         return Finish(FinishReason.GOAL, response.content, metadata)
     return Finish(FinishReason.NO_PATH, None, {"followup": True, "via": f"{_VIA}.empty"})
+
+
+def _of_form(decision: Decision, answer: AnswerFormat | None) -> Decision:
+    """The same decision; the payload of a finish that reaches the goal is the answer that its value or text means."""
+    if answer is None or not isinstance(decision, Finish) or decision.reason is not FinishReason.GOAL:
+        return decision
+    found = decision.payload
+    try:
+        read = read_answer(answer, found) if isinstance(found, str) else answer.check(found)
+    except AnswerInvalidError as error:
+        raise UnusableCallError("the answer", f"{error}", mistake=Mistake.FINISH) from error
+    return msgspec.structs.replace(decision, payload=read)
+
+
+def response_format(answer: AnswerFormat) -> ResponseFormat:
+    """What a provider that can hold a model to a schema is told."""
+    return ResponseFormat(ResponseFormatKind.JSON_SCHEMA, codec.encode(answer.schema))
 
 
 def _to_decision(call: ToolCallStructured) -> Decision:

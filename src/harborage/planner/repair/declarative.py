@@ -133,6 +133,20 @@ def _find_values(text: str) -> Iterator[str]:
         yield text[start.start() : at]
 
 
+def find_json(text: str) -> Iterator[Any]:
+    """Yield the JSON values that a model may have meant: all of the text, fenced blocks, objects and arrays in prose.
+
+    The most likely one comes first; in prose that is the last one.
+    """
+    stripped = text.strip()
+    prose = [value for value in _find_values(stripped) if value[0] in "{["]
+    for one in (stripped, *(block.strip() for block in _FENCE.findall(stripped)), *reversed(prose)):
+        try:
+            yield codec.decode(one)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            continue
+
+
 def _decode_object(encoded: bytes) -> _Fields | None:
     try:
         return _object_fields.decode(encoded)

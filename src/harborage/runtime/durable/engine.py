@@ -10,7 +10,7 @@ import builtins
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -18,7 +18,7 @@ from harborage.errors import HarborageError, NotFoundError, error_summary
 from harborage.identity import Quadruple
 
 if TYPE_CHECKING:
-    from harborage.planner import Finish
+    from harborage.planner import Finish, FinishReason
     from harborage.runtime.durable.steps import Effects
     from harborage.runtime.loop.controls import ControlEvent
     from harborage.runtime.loop.seam import Program, RunRequest
@@ -73,13 +73,28 @@ class RunEndedError(RunNotFoundError):
 
 
 class RunFailedError(EngineError):
-    """The run ended with an error instead of a finish; the error is the cause if it is still known."""
+    """The run ended with an error instead of a finish, which is the cause if it is still known, or without its goal.
 
-    def __init__(self, run_id: str = "", error: str = "", message: str = "") -> None:
+    `reason` is why it finished, None after an error; `messages` are what was said, `usage` what its tree of runs used.
+    """
+
+    def __init__(
+        self,
+        run_id: str = "",
+        error: str = "",
+        message: str = "",
+        *,
+        reason: FinishReason | None = None,
+        messages: Sequence[Any] = (),
+        usage: Any = None,
+    ) -> None:
         self.run_id = run_id
         self.error = error
         self.message = message
-        super().__init__(f"run {run_id} failed: {error}: {message}")
+        self.reason = reason
+        self.messages = messages
+        self.usage = usage
+        super().__init__(f"run {run_id} failed: {error}{message and ': '}{message}")
 
 
 class RunBlockedError(EngineError):

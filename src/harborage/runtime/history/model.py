@@ -131,6 +131,22 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     completion_tokens: int = 0
     cost: dict[str, float] = {}
 
+    @property
+    def tokens(self) -> int:
+        """The tokens of all model calls, in and out."""
+        return self.prompt_tokens + self.completion_tokens
+
+    def __add__(self, other: Totals) -> Totals:
+        currencies = self.cost.keys() | other.cost.keys()
+        return Totals(
+            steps=self.steps + other.steps,
+            tool_calls=self.tool_calls + other.tool_calls,
+            model_calls=self.model_calls + other.model_calls,
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+            cost={one: self.cost.get(one, 0.0) + other.cost.get(one, 0.0) for one in sorted(currencies)},
+        )
+
 
 class RunHistory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A run from its beginning to its last recorded entry.

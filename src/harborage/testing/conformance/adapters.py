@@ -221,7 +221,7 @@ async def an_approval_holds_a_tool(bench: AdapterBench) -> None:
         await _until(lambda: len(model.requests) == 2)
         await _wait_until_paused(run)
         await run.reject((await run.waiting())[0].token, reason="once is enough")
-        expect_equal((await run.result()).payload, "done", "payload")
+        expect_equal((await run.finished()).payload, "done", "payload")
     first, second = texts_of(model.requests[2].messages, Role.TOOL)
     expect_equal((first, tools.calls), ("21", ["add"]), "the approved call")
     expect("once is enough" in second, f"the refusal is shown: {second}")
@@ -238,7 +238,7 @@ async def a_pause_is_binding(bench: AdapterBench) -> None:
         await _wait_until_paused(run)
         expect_equal(len(model.requests), 1, "turns before the resume")
         await run.resume({"note": "resume now"})
-        expect_equal((await run.result()).payload, "done", "payload")
+        expect_equal((await run.finished()).payload, "done", "payload")
     expect(any("resume now" in text for text in texts_of(model.requests[1].messages, Role.USER)), "the answer is shown")
 
 
@@ -253,7 +253,7 @@ async def steering_is_shown_at_its_place(bench: AdapterBench) -> None:
         await run.inject({"weather": "rain"})
         await run.redirect("go home")
         tools.may_end.set()
-        await run.result()
+        await run.finished()
     for request in (model.requests[1].messages, model.requests[2].messages):
         words = [text for one in request for text in (one.content.text or "",) if text]
         places = [_place(words, text) for text in ("wait", "held", "and hurry", "rain", "go home")]
@@ -270,7 +270,7 @@ async def a_soft_cancel_ends_without_a_turn(bench: AdapterBench) -> None:
         await tools.is_holding.wait()
         await run.cancel()
         tools.may_end.set()
-        expect_equal((await run.result()).reason, FinishReason.CANCELLED, "reason")
+        expect_equal((await run.finished()).reason, FinishReason.CANCELLED, "reason")
     expect_equal(len(model.requests), 1, "turns of the model")
 
 
@@ -281,7 +281,7 @@ async def a_hard_cancel_cuts_a_tool(bench: AdapterBench) -> None:
         run = await runtime.start("wait", who=ME)
         await tools.is_holding.wait()
         await run.cancel(hard=True)
-        expect_equal((await run.result()).reason, FinishReason.CANCELLED, "reason")
+        expect_equal((await run.finished()).reason, FinishReason.CANCELLED, "reason")
 
 
 async def a_hard_cancel_cuts_the_model(bench: AdapterBench) -> None:
@@ -291,7 +291,7 @@ async def a_hard_cancel_cuts_the_model(bench: AdapterBench) -> None:
         run = await runtime.start("think", who=ME)
         await model.is_asked.wait()
         await run.cancel(hard=True)
-        expect_equal((await run.result()).reason, FinishReason.CANCELLED, "reason")
+        expect_equal((await run.finished()).reason, FinishReason.CANCELLED, "reason")
         await _until(lambda: model.cancelled_calls == 1)
 
 
@@ -301,7 +301,7 @@ async def steps_are_limited(bench: AdapterBench) -> None:
     async with _runtime(bench, model, Tools()) as runtime:
         run = await runtime.start("go round", who=ME, max_steps=3)
         try:
-            await run.result()
+            await run.finished()
         except RunFailedError as error:
             expect("MaxSteps" in str(error), f"the failure names the limit: {error}")
         else:
@@ -320,7 +320,7 @@ async def another_runtime_resumes_a_run(bench: AdapterBench) -> None:
             await tools.is_holding.wait()
         later.may_end.set()
         async with _runtime(bench, second, later, storage=storage) as runtime:
-            finish = await (await runtime.run(run_id, who=ME)).result()
+            finish = await (await runtime.run(run_id, who=ME)).finished()
     expect_equal(finish.payload, "done", "payload")
     expect_equal((len(first.requests), len(second.requests)), (2, 1), "turns of the model, before and after")
     expect_equal((tools.calls, later.calls), (["add", "hold"], ["hold"]), "calls, before and after")
@@ -335,7 +335,7 @@ async def runs_do_not_mix(bench: AdapterBench) -> None:
         runs = [
             await runtime.start(goal, who=Identity("t", "u", f"s{number % 3}")) for number, goal in enumerate(goals)
         ]
-        answers = [(await run.result()).payload for run in runs]
+        answers = [(await run.finished()).payload for run in runs]
     expect_equal(answers, [f"goal: {goal}" for goal in goals], "answers")
     expect_equal(len(model.requests), 3 * len(goals), "turns of the model")
 
@@ -382,7 +382,7 @@ async def a_model_that_fails_fails_the_run(bench: AdapterBench) -> None:
     model = ScriptedModel([ConnectionError("the line is dead")])
     async with _runtime(bench, model, Tools()) as runtime:
         try:
-            await (await runtime.start("call", who=ME)).result()
+            await (await runtime.start("call", who=ME)).finished()
         except RunFailedError as error:
             expect("the line is dead" in str(error), f"the failure says why: {error}")
         else:
@@ -441,7 +441,7 @@ async def _run_to_end(
     """Return how a run finished, and its journal."""
     async with _runtime(bench, model, tools) as runtime:
         run = await runtime.start(goal, who=ME)
-        finish = await run.result()
+        finish = await run.finished()
         return finish, await run.history()
 
 
