@@ -268,8 +268,28 @@ def models() -> str:
 
 def options() -> str:
     """The fields of the values that a program is set up with."""
-    kinds = (RuntimeOptions, Agent, ToolPolicy)
-    return "# Options\n\n" + "\n".join(f"## {kind.__name__}\n\n{described(kind)}" for kind in kinds)
+    described_by = {RuntimeOptions: described, Agent: described_by_parameters, ToolPolicy: described}
+    return "# Options\n\n" + "\n".join(f"## {kind.__name__}\n\n{make(kind)}" for kind, make in described_by.items())
+
+
+def described_by_parameters(kind: type) -> str:
+    """A class: its docstring, and each parameter with its type and default."""
+    parameters = inspect.signature(kind).parameters.values()
+    rows = [(f"`{one.name}`", f"`{one.annotation}`", default_of_parameter(one)) for one in parameters]
+    return f"`{home(kind)}.{kind.__name__}`: {inspect.getdoc(kind)}\n\n{table(('Option', 'Type', 'Default'), rows)}"
+
+
+def default_of_parameter(parameter: inspect.Parameter) -> str:
+    """What a parameter is when it is not given."""
+    match parameter.default:
+        case inspect.Parameter.empty:
+            return "must be given"
+        case msgspec.Struct() as value:
+            return f"`{type(value).__name__}()`"
+        case type() as value:
+            return f"`{value.__name__}`"
+        case value:
+            return f"`{value!r}`"
 
 
 def described(kind: type[msgspec.Struct]) -> str:

@@ -1,110 +1,257 @@
-"""An agent described for the runtime: approvals and previews; and the standard assistant: what it asks about first."""
+"""An agent that a script runs: what it gives, what it refuses, and that it needs no runtime of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import msgspec
 import pytest
 
-from harborage.app import Change, assistant, file_preview
-from harborage.identity import Quadruple
-from harborage.runtime.approval import ApprovalPolicy, ApprovalRequest
+from harborage import Agent, Finish, FinishReason, Identity, Limits, Runtime, tool
+from harborage.app.outputs import json_schema
+from harborage.errors import InvalidOptionError
+from harborage.runtime.durable.engine import RunFailedError
+from harborage.runtime.run import Run
+from harborage.testing.llm import ScriptedLLM, calls_tools, says
+from harborage.tools.errors import UnsupportedTypeError
+from tests.kit.planners import StepPlanner
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
-
-async def test_a_file_that_is_there_is_compared(tmp_path: Path) -> None:
-    """The text as it is and as it would be; without `overwrite` the tool will refuse, which is said."""
-    (tmp_path / "a.md").write_text("old\n")
-    preview = file_preview(tmp_path)
-    assert await preview({"path": "a.md", "content": "new\n", "overwrite": True}) == Change("content", "old\n", "new\n")
-    change = await preview({"path": "a.md", "content": "new\n"})
-    assert change is not None
-    assert "`overwrite` is not set" in change.objection
+ME = Identity("t", "u", "s")
 
 
-@pytest.mark.parametrize(
-    "args",
+@dataclass
+class Answer:
+    text: str
+    cost: float = 0.0
+
+
+@dataclass
+class Refusal:
+    why: str
+
+
+class Row(TypedDict):
+    item: str
+
+
+class Point(msgspec.Struct):
+    x: int
+
+
+@tool(side_effects="read")
+async def find(order: str) -> str:
+    """Find an order."""
+    return f"order {order}: broken"
+
+
+@tool(side_effects="external")
+async def refund(order: str) -> str:
+    """Refund an order."""
+    return f"refunded {order}"
+
+
+def agent_that(*lines: Any, **options: Any) -> Agent[Any]:
+    """An agent whose model says these lines."""
+    return Agent("support", model=ScriptedLLM(list(lines)), **options)
+
+
+async def test_a_run_gives_its_output_as_the_declared_type() -> None:
+    """The model is asked again after an answer of another form."""
+    model = ScriptedLLM([calls_tools(("find", {"order": "7"})), says("It is broken."), says('{"text": "Sorry"}')])
+    support = Agent("support", model=model, tools=[find], output=Answer)
+    result = await support.run("Order 7 arrived broken")
+    assert result.output == Answer("Sorry")
+    assert (result.usage.model_calls, result.usage.tool_calls) == (3, 1)
+    assert "it is no JSON" in model.requests[-1].messages[-1].content.text
+    assert "additionalProperties" in model.requests[0].response_format.json_schema.decode()
+
+
+@each_row(
+    "output, said, value",
     [
-        {"path": "new.md", "content": "x"},
-        {"path": "../out.md", "content": "x"},
-        {"path": "binary", "content": "x"},
-        {"path": "large", "content": "x"},
-        {"path": "folder", "content": "x"},
-        {"path": "link", "content": "x"},
-        {"path": 1, "content": "x"},
-        {"path": "a.md"},
-        {},
+        (Answer, '{"text": "a", "cost": 2}', Answer("a", 2)),
+        (Answer, 'Here:\n```json\n{"text": "a"}\n```', Answer("a")),
+        (Point, '{"x": 1}', Point(1)),
+        (Row, '{"item": "tea"}', {"item": "tea"}),
+        (list[Answer], '{"value": [{"text": "a"}]}', [Answer("a")]),
+        (list[int], "[1, 2]", [1, 2]),
+        (bool, '{"value": true}', True),
+        (Literal["yes", "no"], '{"value": "yes"}', "yes"),
+        (Answer | Refusal, '{"value": {"why": "no"}}', Refusal("no")),
+        (Answer | Refusal, '{"text": "a"}', Answer("a")),
+        (Answer | None, '{"value": null}', None),
+        (str | Answer, "just text", "just text"),
+        (json_schema({"type": "object", "required": ["n"]}), '{"n": 1}', {"n": 1}),
+        (str, '{"text": "a"}', '{"text": "a"}'),
     ],
-    ids=str,
 )
-async def test_what_cannot_be_compared_is_not(tmp_path: Path, args: dict[str, Any]) -> None:
-    """New files, files outside, no text, very large ones and odd arguments have no preview, and are no error."""
-    root = tmp_path / "root"
-    (root / "folder").mkdir(parents=True)
-    (tmp_path / "out.md").write_text("secret")
-    (root / "link").symlink_to(tmp_path / "out.md")
-    (root / "a.md").write_text("a")
-    (root / "binary").write_bytes(b"\xff\xfe")
-    (root / "large").write_bytes(b"x" * 300_000)
-    assert await file_preview(root)(args) is None
+async def test_outputs(output: Any, said: str, value: Any) -> None:
+    """Each type is read from what a model says, in an object where a provider wants one, or as it is."""
+    assert (await agent_that(says(said), output=output).run("go")).output == value
 
 
-def test_the_assistant_previews_every_call_that_changes_a_file(tmp_path: Path) -> None:
-    """What a person is asked about can be judged by what it changes; reading and fetching change nothing."""
-    agent = assistant(tmp_path)
-    changing = {one.tool.name for one in agent.tools if one.tool.side_effects not in {"read", "pure"}}
-    assert set(agent.previews) == changing & set(agent.approvals or ()) == {"write_file"}
+async def test_an_output_that_never_fits_fails_with_what_was_wrong() -> None:
+    """After the last try the run ends without its goal, and the error says why."""
+    with pytest.raises(RunFailedError, match=r"Expected `str`.*\$\.text") as caught:
+        await agent_that(*[says('{"text": 3}')] * 9, output=Answer).run("go")
+    assert caught.value.reason is FinishReason.NO_PATH
 
 
-WHO = Quadruple("t", "u", "s", "r")
+@each_row(
+    "output, text",
+    [
+        (3, "takes the type: int"),
+        (Answer("a"), "takes the type: Answer"),
+        ("Answer", "takes the type, not its name"),
+        ({"type": "object"}, "json_schema"),
+        (None, "says nothing about an answer"),
+        (Any, "says nothing about an answer"),
+        (complex, "no JSON form"),
+        (Answer | type("Other", (), {}), "no JSON form"),
+    ],
+)
+def test_what_is_no_output_is_refused(output: Any, text: str) -> None:
+    """When the agent is made, in one line with the fix."""
+    with pytest.raises(UnsupportedTypeError, match=text):
+        Agent("a", model="openai:gpt-5", output=output)
 
 
-@pytest.fixture
-def policies(tmp_path: Path) -> Mapping[str, ApprovalPolicy]:
-    found = assistant(tmp_path).approvals
-    assert isinstance(found, Mapping)
-    return found
+@each_row(
+    "options, text",
+    [
+        ({"name": ""}, "the agent's name, first"),
+        ({"tools": "find"}, "several tools"),
+        ({"approvals": "sometimes"}, "never, writes, always"),
+        ({"approvals": 5}, "never, writes, always"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], text: str) -> None:
+    """When the agent is made, with what they may be."""
+    with pytest.raises(InvalidOptionError, match=text):
+        Agent(**{"name": "a", "planner": StepPlanner(), **options})
 
 
-def asks(policies: Mapping[str, ApprovalPolicy], tool: str, **args: Any) -> bool:
-    """Whether a call of that tool is put to a person, with a reason."""
-    if tool not in policies:
-        return False
-    answer = policies[tool](ApprovalRequest(tool=tool, args=msgspec.json.encode(args), identity=WHO))
-    assert isinstance(answer, tuple)
-    assert bool(answer[1]) == answer[0], "a person who is asked is told why, and only then"
-    return answer[0]
+def test_run_sync_works_without_an_event_loop() -> None:
+    """For scripts that are not async."""
+    assert agent_that(says("hi")).run_sync("go").output == "hi"
 
 
-def test_it_asks_before_it_changes_reads_secrets_or_sends(policies: Mapping[str, ApprovalPolicy]) -> None:
-    """A text that it reads may want it to; looking around in the folder is free."""
-    asked = {
-        (tool, str(args)): asks(policies, tool, **args)
-        for tool, args in (
-            ("write_file", {"path": "a.txt", "content": "x"}),
-            ("read_file", {"path": ".env"}),
-            ("read_file", {"path": "deep/.ssh/id_ed25519", "offset": 0}),
-            ("http_get", {"url": "https://example.com/?q=secret"}),
-        )
-    }
-    assert all(asked.values()), asked
-    for tool, args in (("read_file", {"path": "README.md"}), ("list_files", {}), ("calculator", {"expression": "1"})):
-        assert not asks(policies, tool, **args), tool
+async def test_run_sync_works_beside_an_event_loop() -> None:
+    """As in a notebook, whose own loop it does not use."""
+    assert agent_that(says("hi")).run_sync("go").output == "hi"
 
 
-def test_arguments_that_cannot_be_read_are_left_to_the_tool(policies: Mapping[str, ApprovalPolicy]) -> None:
-    """The tool refuses them itself, so no person is asked about a call that cannot be made."""
-    for args in (b"", b"[", b"[1]", b'{"path": 7}'):
-        answer = policies["read_file"](ApprovalRequest(tool="read_file", args=args, identity=WHO))
-        assert answer == (False, ""), args
+async def test_runs_at_once_share_a_runtime() -> None:
+    """Different agents, and one under another model, at the same time; none gets the answer of another."""
+    agents = [agent_that(says(f"answer {number}")) for number in range(5)]
+    results = await asyncio.gather(*(one.run("go") for one in agents))
+    assert [one.output for one in results] == [f"answer {number}" for number in range(5)]
 
 
-def test_every_tool_that_it_asks_about_is_one_of_its_own(tmp_path: Path) -> None:
-    """A name misspelt there would ask about nothing."""
-    agent = assistant(tmp_path)
-    assert isinstance(agent.approvals, Mapping)
-    assert set(agent.approvals) <= {one.tool.name for one in agent.tools}
+async def test_approvals_by_a_word_hold_writes_until_a_person_says_so() -> None:
+    """A tool that reads is called at once, one that changes something waits; the handle approves it."""
+    model = ScriptedLLM([calls_tools(("find", {"order": "7"})), calls_tools(("refund", {"order": "7"})), says("done")])
+    support = Agent("support", model=model, tools=[find, refund], approvals="writes")
+    async with support.stream("Refund order 7") as run:
+        assert isinstance(run, Run)
+        async for event in run.events():
+            if event.type == "tool.approval_requested":
+                (pause,) = await run.waiting()
+                assert pause.payload["tool"] == "refund"
+                await run.approve()
+        result = await run.result()
+    assert [message.text for message in result.messages if message.role == "tool"] == [
+        "order 7: broken",
+        "refunded 7",
+    ]
+
+
+async def test_a_run_that_waits_for_a_person_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Once, on stderr, with what answers it; a limit on its time ends the wait."""
+    support = agent_that(calls_tools(("refund", {"order": "7"})), says("done"), tools=[refund], approvals="always")
+    with pytest.raises(RunFailedError) as caught:
+        await support.run("Refund order 7", limits=Limits(seconds=0.3))
+    assert caught.value.reason is FinishReason.DEADLINE_EXCEEDED
+    assert capsys.readouterr().err.count(f"run {caught.value.run_id} waits for a person") == 1
+
+
+async def test_a_service_names_whose_run_it_is() -> None:
+    """Agents are given to a runtime, and started there by value or by name; each answers as itself."""
+    first = Agent("first", planner=StepPlanner(Finish(FinishReason.GOAL, "one")))
+    second = Agent("second", planner=StepPlanner(Finish(FinishReason.GOAL, {"text": "two"})), output=Answer)
+    async with Runtime([first, second]) as runtime:
+        runs = [
+            await runtime.start(first, "go", who=ME),
+            await runtime.start(second, "go", who=ME),
+            await runtime.start("second", "go", who=ME),
+        ]
+        assert [(await run.result()).output for run in runs] == ["one", Answer("two"), Answer("two")]
+        with pytest.raises(InvalidOptionError, match="one of first, second"):
+            await runtime.start("thrid", "go", who=ME)
+        with pytest.raises(InvalidOptionError, match="say which agent starts"):
+            await runtime.start("go", who=ME)
+        with pytest.raises(InvalidOptionError, match="another agent named 'first'"):
+            await runtime.start(first.replace(instructions=""), "go", who=ME)
+        with pytest.raises(InvalidOptionError, match="the goal is missing"):
+            await runtime.start(first, who=ME)  # type: ignore[call-overload]
+
+
+@each_row(
+    "agents, options, text",
+    [
+        ([], {}, "there is no agent"),
+        ([Agent("a", planner=StepPlanner()), Agent("a", planner=StepPlanner())], {}, "two agents are named 'a'"),
+        (["a"], {}, "agents, such as harborage.Agent"),
+        ("a", {}, "a list of agents"),
+        ([Agent("a", planner=StepPlanner())], {"instructions": "Be brief."}, "instructions: say it in the agent"),
+    ],
+)
+def test_agents_that_do_not_fit_a_runtime_are_refused(agents: Any, options: dict[str, Any], text: str) -> None:
+    """When the runtime is made."""
+    with pytest.raises(InvalidOptionError, match=text):
+        Runtime(agents, **options)
+
+
+async def test_runs_of_several_agents_go_on_in_another_process(tmp_path: Path) -> None:
+    """Each with its own planner; a worker that lacks the agent of a run leaves it alone."""
+    url = f"sqlite:{tmp_path / 'runs.db'}"
+    gate = asyncio.Event()
+
+    class Waits:
+        async def next(self, run: Any) -> Any:
+            await gate.wait()
+            return Finish(FinishReason.GOAL, "late")
+
+    slow, other = Agent("slow", planner=Waits()), Agent("other", planner=StepPlanner(Finish(FinishReason.GOAL, 1)))
+    async with Runtime([slow, other], storage=url) as runtime:
+        run = await runtime.start(slow, "go", who=ME)
+        assert (await (await runtime.start(other, "go", who=ME)).result()).output == 1
+    async with Runtime([other], storage=url) as runtime:
+        assert (await (await runtime.start(other, "go", who=ME)).result()).output == 1
+        assert not (await (await runtime.run(run.id, who=ME)).status()).phase.is_final
+    gate.set()
+    async with Runtime([other, slow], storage=url) as runtime:
+        assert (await (await runtime.run(run.id, who=ME)).finished()).payload == "late"
+
+
+async def test_leaving_a_stream_does_not_end_its_run() -> None:
+    """The handle steers it afterwards, too."""
+    gate = asyncio.Event()
+
+    class Waits:
+        async def next(self, run: Any) -> Any:
+            await gate.wait()
+            return Finish(FinishReason.CANCELLED if run.control.cancelled else FinishReason.GOAL, "done")
+
+    async with Agent("a", planner=Waits()).stream("go") as run:
+        pass
+    assert not (await run.status()).phase.is_final
+    await run.message("hello")
+    gate.set()
+    assert (await run.result()).output == "done"

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from harborage.app import Agent, AgentNotReadyError, TargetError, open_runtime
 from harborage.app.agent_runtime import open_kept_runtime, recorded_agent, replay_agent
+from harborage.errors import InvalidOptionError
 from harborage.identity import Identity
 from harborage.planner import CallTool, Finish, FinishReason
 from harborage.planner.finish import FinishPlanner
@@ -37,12 +37,14 @@ async def add(a: int, b: int) -> int:
 
 
 def test_an_agent_is_a_value() -> None:
-    """Frozen, comparable, and little is needed."""
+    """It does not change, and little is needed."""
     agent = Agent(name="a", planner=FinishPlanner())
     assert (agent.tools, agent.approvals, agent.options, agent.check) == ((), None, RuntimeOptions(), None)
     with pytest.raises(AttributeError):
         agent.name = "b"  # type: ignore[misc]
-    assert msgspec.structs.replace(agent, name="b").name == "b"
+    assert (agent.replace(name="b").name, agent.name) == ("b", "a")
+    with pytest.raises(InvalidOptionError, match="replace='nmae'"):
+        agent.replace(nmae="b")
 
 
 async def test_everything_an_agent_says_is_used() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from harborage import Identity, SideEffect, tool
 from harborage.app import load_agent, open_runtime
@@ -41,7 +40,7 @@ async def test_what_runs_out_is_ordered(example: Any) -> None:
         return f"order {module.place(item, item, count)}: {count} {item}"
 
     tools: list[ToolDescriptor] = [quick_look, quick_order]
-    async with open_runtime(replace(agent, tools=tools)) as runtime:
+    async with open_runtime(agent.replace(tools=tools)) as runtime:
         run = await runtime.start("Order what runs out", who=Identity("acme", "ada", "s1"))
         assert (await run.finished()).payload == "order 1: 20 tea\norder 2: 20 salt\norder 3: 20 oil\norder 4: 20 sugar"
 
@@ -61,7 +60,7 @@ async def test_an_order_that_is_not_placed_is_reported(example: Any) -> None:
         raise ValueError(f"{item} is sold out")
 
     tools: list[ToolDescriptor] = [quick_look, refused]
-    async with open_runtime(replace(agent, tools=tools)) as runtime:
+    async with open_runtime(agent.replace(tools=tools)) as runtime:
         run = await runtime.start("Order what runs out", who=Identity("acme", "ada", "s1"))
         lines = str((await run.finished()).payload).splitlines()
     assert len(lines) == 4

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from harborage import Event, EventType, Finish, FinishReason, Identity
 from harborage.app import load_agent, open_runtime
@@ -42,7 +41,7 @@ def line_of(path: str, number: int) -> str:
 
 async def run_of(agent: Any, model: Any, goal: str = QUESTION) -> tuple[Finish, list[Event]]:
     """A run to its end, and its events with those of its sub-tasks."""
-    async with open_runtime(replace(agent, model=model)) as runtime:
+    async with open_runtime(agent.replace(model=model)) as runtime:
         run = await runtime.start(goal, who=ADA)
         events = [event async for event in run.events()]
         return await run.finished(), events

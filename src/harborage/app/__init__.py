@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from harborage.app.agent import Agent, Change, Preview, assistant, file_preview
+from harborage.app.agent import Agent, Change, Preview
 from harborage.app.agent_runtime import open_runtime
+from harborage.app.assistant import assistant, file_preview
 from harborage.app.attachments import (
     Attachment,
     AttachmentError,

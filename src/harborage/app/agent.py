@@ -1,59 +1,45 @@
-"""An agent as a program describes it: its planner or model, its tools, their approvals and previews.
+"""An agent as a program describes it: its model or planner, its tools, the type of its output, its limits.
 
-The assistant answers when a command line names no agent: a model with the standard tools over one folder, and short
-enough to be copied as the start of another agent.
+An agent is a value. `run`, `start` and `stream` are for scripts, which need no runtime of their own and no identity; a
+service gives its agents to `Runtime([…])`, and says for whom each run is.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final, TypeAlias
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypedDict, Unpack
 
 import msgspec
+from typing_extensions import TypeForm, TypeVar
 
 from harborage.callables import require_async, require_sync
-from harborage.memory import Memory, MemoryStrategy
-from harborage.runtime.approval import AlwaysDeny, ApprovalPolicy, ApprovalRequest
-from harborage.runtime.effects.model import ModelChoice, PlannerChoice
+from harborage.errors import InvalidOptionError
+from harborage.runtime.approval import AlwaysApprove, AlwaysDeny, ApprovalPolicy, BySideEffect
+from harborage.runtime.effects.agents import AgentSetup
+from harborage.runtime.effects.model import ModelChoice, PlannerChoice, ReasonerConfig, choose_reasoner
 from harborage.runtime.effects.options import RuntimeOptions
-from harborage.runtime.loop.context import ProviderChoice
-from harborage.tools import ToolDescriptor
+from harborage.runtime.loop.context import ProviderChoice, memory_of, sources_of
+from harborage.tools import SideEffect, ToolDescriptor
 
+if TYPE_CHECKING:
+    from harborage.app.outputs import OutputType
+    from harborage.identity import Identity
+    from harborage.memory import Memory, MemoryStrategy
+    from harborage.runtime.loop.limits import Limits
+    from harborage.runtime.result import Result
+    from harborage.runtime.run import Run
 
-class Agent(msgspec.Struct, frozen=True, kw_only=True):
-    """What `harborage run` runs: the parameters of a `Runtime`, as a value that a file can hold.
+OutT = TypeVar("OutT", default=str)
 
-    An agent with neither a planner nor a model runs on the model that `--model` names, or that this machine has.
-    `previews` show the approver what a call would change, by the tool's name.
+ApprovalChoice: TypeAlias = ApprovalPolicy | Mapping[str, ApprovalPolicy] | str
+"""Which calls a person must approve: "never", "writes", "always", a policy, or one for each tool."""
 
-    `context` are providers that add to the planner's context, `memory` is how a session remembers its earlier runs.
-
-    `check` is called before the first run and raises `AgentNotReadyError` when the agent cannot work on this machine.
-    """
-
-    name: str
-    planner: PlannerChoice | None = None
-    model: ModelChoice | None = None
-    instructions: str = ""
-    tools: Sequence[ToolDescriptor | Callable[..., Any]] = ()
-    approvals: ApprovalPolicy | Mapping[str, ApprovalPolicy] | None = None
-    previews: Mapping[str, Preview] = {}
-    options: RuntimeOptions = RuntimeOptions()
-    context: Sequence[ProviderChoice] = ()
-    memory: Memory | MemoryStrategy | str | None = None
-    description: str = ""
-    check: Callable[[], None] | None = None
-
-    def __post_init__(self) -> None:
-        require_sync(self.check, "check")
-        for name, preview in self.previews.items():
-            require_async(preview, f"previews[{name!r}]")
-
-
-_MOST_BYTES: Final = 256 * 1024
+_POLICIES: Final[Mapping[str, ApprovalPolicy]] = {
+    "never": AlwaysApprove(),
+    "writes": BySideEffect([SideEffect.WRITE, SideEffect.EXTERNAL, SideEffect.STATEFUL]),
+    "always": AlwaysDeny(),
+}
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -69,71 +55,242 @@ Preview: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Change | None]]
 """Returns what a call with these arguments would change; None when there is nothing to compare with. Never: acts."""
 
 
-def file_preview(root: Path) -> Preview:
-    """Return the preview of the standard tool `write_file` below `root`, for existing text files."""
+class RunChoices(TypedDict, total=False):
+    """What one run of an agent may set. `who` is the local user where it is left out, in a session of its own."""
 
-    async def preview(args: Mapping[str, Any]) -> Change | None:
-        path, after = args.get("path"), args.get("content")
-        if not isinstance(path, str) or not isinstance(after, str):
-            return None
-        before = await asyncio.to_thread(_text_of, root, path)
-        if before is None:
-            return None
-        objection = "" if args.get("overwrite") is True else "the file exists, and `overwrite` is not set"
-        return Change("content", before, after, objection)
-
-    return preview
+    who: Identity
+    limits: Limits
 
 
-def _text_of(root: Path, path: str) -> str | None:
-    from harborage.tools.standard import StandardToolError
-    from harborage.tools.standard.root import Root
+class Agent(Generic[OutT]):
+    """An agent: `Agent("support", model="openai:gpt-5", instructions="Be brief.", tools=[refund], output=Answer)`.
 
-    try:
-        with Root(root).file(path) as (handle, size):
-            return os.pread(handle, size, 0).decode() if size <= _MOST_BYTES else None
-    except (StandardToolError, UnicodeDecodeError):
-        return None
+    Without a model or a planner it takes the best model that the machine has, and `run` says which. `output` is the
+    type of its answer: a dataclass, a msgspec or pydantic model, a TypedDict, a union, a list, a `Literal`, or
+    `json_schema({…})`; an answer of another form is asked for again. `limits` are those of each run, its children
+    included; `approvals` says which calls a person must approve: "never", "writes", "always", a policy, or one for each
+    tool. `context` are providers that add to the planner's context, `memory` is how a session remembers its earlier
+    runs. `previews` show the approver what a call would change, by the tool's name. `check` is called before the first
+    run in a terminal, and raises `AgentNotReadyError` when the agent cannot work on this machine.
 
-
-_INSTRUCTIONS: Final = (
-    "Answer the question. Use a tool when it gives you a fact that you would otherwise have to guess; "
-    "say so when the tools do not give it. Name the files and pages that an answer rests on."
-)
-_BEFORE_WRITING: Final = AlwaysDeny("it changes a file")
-_BEFORE_SENDING: Final = AlwaysDeny("it sends this address, and any data in it, to another machine")
-
-
-def assistant(root: Path) -> Agent:
-    """An agent that reads, searches and writes files below `root`, calculates, tells the time and fetches web pages.
-
-    It has no model of its own. A person is asked before it writes a file, reads one whose name says that it holds
-    secrets, or fetches a page: the content of a file may have misled it.
+    Raises:
+        InvalidOptionError: a value is none of these; the text names it and the fix.
+        UnsupportedTypeError: `output` is no type, or one without a JSON form.
+        CallbackKindError: a callback is async and must not be, or must be and is not.
     """
-    from harborage.tools.standard import standard_tools
 
-    return Agent(
-        name="assistant",
-        description="Answers questions with the standard tools",
-        instructions=_INSTRUCTIONS,
-        tools=standard_tools(root=root),
-        approvals={"write_file": _BEFORE_WRITING, "read_file": _before_secrets, "http_get": _BEFORE_SENDING},
-        previews={"write_file": file_preview(root)},
-        options=RuntimeOptions(built_in=("artifact_fetch",)),
+    __slots__ = (
+        "__weakref__",
+        "_output_type",
+        "approvals",
+        "check",
+        "context",
+        "description",
+        "instructions",
+        "limits",
+        "memory",
+        "model",
+        "name",
+        "options",
+        "output",
+        "planner",
+        "previews",
+        "tools",
     )
 
+    def __init__(
+        self,
+        name: str,
+        *,
+        model: ModelChoice | None = None,
+        planner: PlannerChoice | None = None,
+        instructions: str = "",
+        tools: Sequence[ToolDescriptor | Callable[..., Any]] = (),
+        output: TypeForm[OutT] = str,  # type: ignore[assignment] # the default of the type variable
+        limits: Limits | None = None,
+        approvals: ApprovalChoice | None = None,
+        memory: Memory | MemoryStrategy | str | None = None,
+        context: Sequence[ProviderChoice] = (),
+        description: str = "",
+        previews: Mapping[str, Preview] = {},
+        options: RuntimeOptions = RuntimeOptions(),  # noqa: B008 - a frozen value
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        _check_name(name)
+        require_sync(check, "check")
+        for tool, preview in previews.items():
+            require_async(preview, f"previews[{tool!r}]")
+        given: dict[str, Any] = {
+            "name": name,
+            "model": model,
+            "planner": planner,
+            "instructions": instructions,
+            "tools": _tools(tools),
+            "output": output,
+            "limits": limits,
+            "approvals": approvals,
+            "memory": memory,
+            "context": tuple(context),
+            "description": description,
+            "previews": previews,
+            "options": options,
+            "check": check,
+            "_output_type": _output_type(output),
+        }
+        for field, value in given.items():
+            object.__setattr__(self, field, value)
+        _policy_of(approvals)
+        options.limits.replaced(limits)
 
-class _Path(msgspec.Struct):
-    path: str = ""
+    name: str
+    model: ModelChoice | None
+    planner: PlannerChoice | None
+    instructions: str
+    tools: tuple[ToolDescriptor | Callable[..., Any], ...]
+    output: TypeForm[OutT]
+    limits: Limits | None
+    approvals: ApprovalChoice | None
+    memory: Memory | MemoryStrategy | str | None
+    context: tuple[ProviderChoice, ...]
+    description: str
+    previews: Mapping[str, Preview]
+    options: RuntimeOptions
+    check: Callable[[], None] | None
+    _output_type: OutputType[OutT] | None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"an agent does not change; agent.replace({name}=…) returns another one")
+
+    def __repr__(self) -> str:
+        return f"Agent({self.name!r})"
+
+    def replace(self, **changes: Any) -> Agent[OutT]:
+        """Return the same agent with other options.
+
+        Raises:
+            InvalidOptionError: there is no such option.
+        """
+        known = [name for name in self.__slots__ if not name.startswith("_")]
+        for name in changes:
+            if name not in known:
+                raise InvalidOptionError("replace", name, f"options of an agent: {', '.join(known)}")
+        options = {name: getattr(self, name) for name in known} | changes
+        return Agent(options.pop("name"), **options)
+
+    def setup(self) -> AgentSetup:
+        """What a runtime opens for this agent.
+
+        Raises:
+            InvalidOptionError: its options do not fit together.
+        """
+        answer = self._output_type
+        reasoner = choose_reasoner(self.planner, self.model, self.instructions)
+        if answer is not None and isinstance(reasoner, ReasonerConfig):
+            config = msgspec.structs.replace(reasoner.config, answer=answer)
+            reasoner = msgspec.structs.replace(reasoner, config=config)
+        limits = self.options.limits.replaced(self.limits)
+        steps = self.options.max_steps if limits.steps is None else max(limits.steps, self.options.max_steps)
+        return AgentSetup(
+            name=self.name,
+            reasoner=reasoner,
+            tools=self.tools,
+            approvals=_policy_of(self.approvals),
+            options=msgspec.structs.replace(self.options, limits=limits, max_steps=steps),
+            context=sources_of(self.context),
+            memory=memory_of(self.memory, has_model=self.model is not None),
+            value=self,
+            decode=None if answer is None else answer.decode,
+        )
+
+    async def run(self, goal: str, **choices: Unpack[RunChoices]) -> Result[OutT]:
+        """Run the agent to its goal; return what it gave.
+
+        Raises:
+            RunFailedError: the run ended without reaching its goal; `reason` says why.
+            AgentNotReadyError: it names no model, and this machine has none.
+            Exception: as of `Runtime.start`.
+        """
+        from harborage.app.scripts import run_to_result  # loaded by programs without a runtime of their own
+
+        return await run_to_result(await self.start(goal, **choices))
+
+    async def start(self, goal: str, **choices: Unpack[RunChoices]) -> Run[OutT]:
+        """Start a run of the agent; return the handle that watches and steers it.
+
+        Raises:
+            Exception: as of `run`.
+        """
+        from harborage.app.scripts import start_run  # loaded by programs without a runtime of their own
+
+        return await start_run(self, goal, **choices)
+
+    @asynccontextmanager
+    async def stream(self, goal: str, **choices: Unpack[RunChoices]) -> AsyncIterator[Run[OutT]]:
+        """Start a run for a block that watches it; leaving the block stops looking, not the run."""
+        yield await self.start(goal, **choices)
+
+    def run_sync(self, goal: str, **choices: Unpack[RunChoices]) -> Result[OutT]:
+        """The same as `run`, for programs that are not async; it also works where an event loop runs already.
+
+        Raises:
+            Exception: as of `run`.
+        """
+        from harborage.app.scripts import run_blocking  # loaded by programs without a runtime of their own
+
+        return run_blocking(lambda: self.run(goal, **choices))
 
 
-def _before_secrets(request: ApprovalRequest) -> tuple[bool, str]:
-    """Ask before a file of secrets is read; arguments that cannot be read are refused by the tool itself."""
-    from harborage.tools.standard import may_hold_secrets
+class RecordedAs(Generic[OutT]):
+    """An agent whose runs are recorded under another name, such as one that says where it is found again."""
 
-    try:
-        path = msgspec.json.decode(request.args, type=_Path).path
-    except msgspec.DecodeError:
-        return False, ""
-    is_secret = may_hold_secrets(path)
-    return is_secret, "files of this name usually hold secrets, and what is read goes to the model" if is_secret else ""
+    def __init__(self, agent: Agent[OutT], name: str) -> None:
+        self._agent = agent
+        self._name = name or agent.name
+
+    @property
+    def output(self) -> TypeForm[OutT]:
+        """The type of the agent's output."""
+        return self._agent.output
+
+    def setup(self) -> AgentSetup:
+        """What a runtime opens for the agent."""
+        return msgspec.structs.replace(self._agent.setup(), name=self._name, value=self)
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidOptionError("name", name, 'the agent\'s name, first: Agent("support", model=…)')
+
+
+def _tools(tools: Iterable[Any]) -> tuple[Any, ...]:
+    if isinstance(tools, str) or not isinstance(tools, Iterable):
+        raise InvalidOptionError("tools", tools, "several tools, such as [refund]")
+    return tuple(tools)
+
+
+def _policy_of(approvals: ApprovalChoice | None) -> ApprovalPolicy | Mapping[str, ApprovalPolicy] | None:
+    """The policy that a word stands for; anything else is one already.
+
+    Raises:
+        InvalidOptionError: there is no such word, or it is no policy.
+    """
+    if isinstance(approvals, str):
+        if approvals not in _POLICIES:
+            raise InvalidOptionError("approvals", approvals, "never, writes, always, a policy, or one for each tool")
+        return _POLICIES[approvals]
+    if approvals is not None and not isinstance(approvals, Mapping) and not callable(approvals):
+        raise InvalidOptionError("approvals", approvals, "never, writes, always, a policy, or one for each tool")
+    return approvals
+
+
+def _output_type(output: Any) -> Any:
+    """How answers become the output.
+
+    Raises:
+        UnsupportedTypeError: it is no type with a JSON form.
+    """
+    if output is str:
+        return None
+    from harborage.app.outputs import output_type  # loaded for agents with another output than text
+
+    return output_type(output)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from harborage.app.agent import assistant
+from harborage.app.agent import RecordedAs
+from harborage.app.assistant import assistant
 from harborage.app.attachments import readable
 from harborage.app.target import importable, load_agent
 from harborage.llm import CompleteRequest, CompleteResponse, LLMError
@@ -89,7 +90,7 @@ async def replay_agent(
         HarborageError: the agent's tools or approvals do not fit together.
     """
     is_over_model = not is_own_planner(agent.planner)
-    runtime = _make_runtime(replace(agent, model=_NO_MODEL) if is_over_model else agent, logger=logger)
+    runtime = _make_runtime(agent.replace(model=_NO_MODEL) if is_over_model else agent, logger=logger)
     return await runtime.replay(record, artifacts=artifacts, everywhere=True, clean=clean)
 
 
@@ -141,22 +142,10 @@ def with_artifacts(agent: Agent, folder: Path) -> Agent:
     if agent.options.artifact_driver != RuntimeOptions().artifact_driver:
         return agent
     options = replace(agent.options, artifact_driver="fs", artifact_root=str(folder))
-    return replace(agent, options=options)
+    return agent.replace(options=options)
 
 
 def _make_runtime(
     agent: Agent, *, storage: Storage | None = None, name: str = "", logger: logging.Logger | None = None
 ) -> Runtime:
-    return Runtime(
-        planner=agent.planner,
-        model=agent.model,
-        instructions=agent.instructions,
-        tools=agent.tools,
-        approvals=agent.approvals,
-        options=agent.options,
-        context=agent.context,
-        memory=agent.memory,
-        storage=storage,
-        agent=name,
-        logger=logger,
-    )
+    return Runtime([RecordedAs(agent, name)], options=agent.options, storage=storage, logger=logger)

@@ -138,7 +138,7 @@ def readable(agent: Agent) -> Agent:
     if is_own or _READER in options.built_in:
         return agent
     built_in = (*options.built_in, _READER)
-    return msgspec.structs.replace(agent, options=msgspec.structs.replace(options, built_in=built_in))
+    return agent.replace(options=msgspec.structs.replace(options, built_in=built_in))
 
 
 async def attach(store: ArtifactStore, who: Identity, attachments: Sequence[Attachment]) -> list[ArtifactRef]:

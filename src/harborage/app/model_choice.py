@@ -77,7 +77,7 @@ async def with_model(agent: Agent, wanted: str, environ: Mapping[str, str]) -> t
         chosen = await choose_model(environ)
     else:
         return agent, ChosenModel(agent.model, "") if isinstance(agent.model, str) else None
-    return msgspec.structs.replace(agent, model=chosen.model), chosen
+    return agent.replace(model=chosen.model), chosen
 
 
 async def choose_model(

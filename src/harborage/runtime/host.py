@@ -8,28 +8,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Required, Self, TypedDict, TypeVar, Unpack, overload
 
 from msgspec.structs import replace
 
 from harborage.callables import require_sync
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
-from harborage.errors import HarborageError, error_reason, one_of
-from harborage.events import Event, EventType, Payload, TaskCancelledPayload, TaskFailedPayload
+from harborage.errors import HarborageError, InvalidOptionError, error_reason, one_of
 from harborage.identity import Identity, Quadruple, require_triple
-from harborage.planner import TASK_ERROR_CANCELLED, HandleRegistry, OperatorPlannerConfig, Summariser
-from harborage.runtime.durable.engine import EngineElsewhereError, RunNotFoundError, RunStatus
-from harborage.runtime.durable.histories import request_of
-from harborage.runtime.durable.journal import decode_entries
+from harborage.planner import HandleRegistry, OperatorPlannerConfig, Summariser
+from harborage.runtime.durable.engine import EngineElsewhereError, RunStatus
 from harborage.runtime.durable.reader import not_found
-from harborage.runtime.effects.agents import AgentParts, AgentSetup
+from harborage.runtime.effects.agents import AgentLike, AgentParts, only_agent, setups_of
 from harborage.runtime.effects.assembly import Assembly, Setup, assemble
 from harborage.runtime.effects.contexts import checked_inputs
-from harborage.runtime.effects.model import ModelChoice, PlannerChoice, choose_reasoner
 from harborage.runtime.effects.options import (
     RuntimeOptions,
     check_objects,
@@ -39,15 +34,12 @@ from harborage.runtime.effects.options import (
     with_operator,
 )
 from harborage.runtime.effects.task_runs import Admission
-from harborage.runtime.loop.context import Context, ContextRequest, ProviderChoice, memory_of, sources_of
+from harborage.runtime.loop.context import Context, ContextRequest, ProviderChoice
 from harborage.runtime.loop.controls import AppliedControl, Scope
-from harborage.runtime.loop.limits import Limits
-from harborage.runtime.loop.seam import RunRequest
 from harborage.runtime.run import Run
+from harborage.runtime.starting import RunStarter, StartOptions, abandon
 from harborage.store import LIVE, RunQuery
-from harborage.store.errors import SessionOverError
-from harborage.tasks import SpawnRequest, Task, TaskKind, TaskRegistry, TaskStatus
-from harborage.tasks.rows import goal_of
+from harborage.tasks import SpawnRequest, Task, TaskKind, TaskRegistry
 
 if TYPE_CHECKING:
     from harborage.artifacts import ArtifactStore
@@ -56,8 +48,9 @@ if TYPE_CHECKING:
     from harborage.memory import Memory, MemoryStrategy, SessionMemory
     from harborage.runtime.durable.pauses.coordinator import Coordinator
     from harborage.runtime.effects.approval.model import ApprovalPolicy
-    from harborage.runtime.history.forking import Fork
+    from harborage.runtime.effects.model import ModelChoice, PlannerChoice
     from harborage.runtime.history.replaying import Replayed
+    from harborage.runtime.loop.limits import Limits
     from harborage.sessions import SessionRegistry
     from harborage.state.storage import Storage
     from harborage.store import Commit, Committed
@@ -72,14 +65,20 @@ class RuntimeOpenError(HarborageError):
     """The runtime is open already; enter it once at a time."""
 
 
-class _StartOptions(NamedTuple):
-    """The parameters of `start` that are not part of the run's task."""
+class RunOptions(TypedDict, total=False):
+    """The options of `Runtime.start`."""
 
-    agent: str = ""
-    max_steps: int = 0
-    context: Context | None = None
-    fork: Fork | None = None
-    limits: Limits | None = None
+    who: Required[Identity]
+    priority: int
+    deadline: datetime | None
+    input_artifacts: Iterable[str]
+    max_steps: int
+    limits: Limits | None
+    context: Context | Iterable[ProviderChoice]
+    scope: Scope
+
+
+T = TypeVar("T")
 
 
 class Runtime:
@@ -114,6 +113,7 @@ class Runtime:
 
     def __init__(
         self,
+        agents: Iterable[AgentLike[Any]] | None = None,
         *,
         planner: PlannerChoice | None = None,
         model: ModelChoice | None = None,
@@ -134,23 +134,22 @@ class Runtime:
     ) -> None:
         check_parts(options, tools, agent=agent, summariser=summariser, approvals=approvals, storage=storage)
         check_objects(bus=bus, artifacts=artifacts, handles=handles, clock=clock, logger=logger)
-        reasoner = choose_reasoner(planner, model, instructions)
         if isinstance(planner, OperatorPlannerConfig):
             options = with_operator(options, planner)
         self.options = options
-        only = AgentSetup(
-            name=agent,
-            reasoner=reasoner,
-            tools=tuple(tools),
-            approvals=approvals,
-            options=options,
-            summariser=summariser,
-            context=sources_of(context),
-            memory=memory_of(memory, has_model=model is not None),
-        )
+        of_one: dict[str, Any] = {
+            "planner": planner,
+            "model": model,
+            "instructions": instructions,
+            "tools": tools,
+            "approvals": approvals,
+            "agent": agent,
+            "summariser": summariser,
+            "context": context,
+            "memory": memory,
+        }
         self._setup = Setup(
-            agents=(only,),
-            executes=(agent,) if agent else (),
+            agents=(only_agent(options, **of_one),) if agents is None else setups_of(agents, of_one),
             options=options,
             bus=bus,
             artifacts=artifacts,
@@ -191,8 +190,8 @@ class Runtime:
 
     @property
     def memory(self) -> SessionMemory | None:
-        """The memory of sessions; None if the runtime has none."""
-        return self._only.context_providers.memory
+        """The memory of sessions, of the first agent; None if it has none."""
+        return self._parts.agents.first.context_providers.memory
 
     @property
     def handles(self) -> HandleRegistry:
@@ -201,8 +200,8 @@ class Runtime:
 
     @property
     def catalog(self) -> ToolCatalog:
-        """The tools of this runtime."""
-        return self._only.catalog
+        """The tools of this runtime's first agent."""
+        return self._parts.agents.first.catalog
 
     async def __aenter__(self) -> Self:
         if self._open is not None:
@@ -234,14 +233,25 @@ class Runtime:
             if self._setup.storage is None:
                 for status in await parts.engine.list():
                     if not status.phase.is_final:
-                        await _abandon(parts, status)
+                        await abandon(parts, status)
         finally:
             for close in parts.closers:
                 await close()
 
+    @overload
+    async def start(self, goal: str, /, **options: Unpack[RunOptions]) -> Run[Any]: ...
+
+    @overload
+    async def start(self, agent: str, goal: str, /, **options: Unpack[RunOptions]) -> Run[Any]: ...
+
+    @overload
+    async def start(self, agent: AgentLike[T], goal: str, /, **options: Unpack[RunOptions]) -> Run[T]: ...
+
     async def start(
         self,
-        goal: str,
+        agent: AgentLike[T] | str,
+        goal: str | None = None,
+        /,
         *,
         who: Identity,
         priority: int = 0,
@@ -252,7 +262,10 @@ class Runtime:
         context: Context | Iterable[ProviderChoice] = (),
         scope: Scope = Scope.OWNER_USER,
     ) -> Run:
-        """Start a run towards `goal`; return its handle at once.
+        """Start a run of `agent` towards `goal`; return its handle at once.
+
+        The agent may be named by its name, or left out for the only one of the runtime: `start("goal", who=…)`. One
+        that the runtime was not made with is opened, and stays as long as the runtime.
 
         `deadline` is absolute, `input_artifacts` are ids of artifacts of the session, `max_steps` 0 means the runtime's
         own limit. `limits` are what the run and all that it starts may use, in place of those that the runtime sets;
@@ -270,7 +283,8 @@ class Runtime:
             ContextProviderError: the context is neither, or cannot be recorded.
             ContextUnavailableError: a required provider returned no context.
         """
-        parts, chosen = self._parts_here(), self._only
+        parts = self._parts_here()
+        chosen, goal = await self._chosen(agent, goal)
         require_triple(who, "start")
         check_start(goal, deadline, priority=priority, max_steps=max_steps, scope=scope)
         limits = chosen.options.limits.replaced(limits)
@@ -288,8 +302,8 @@ class Runtime:
         given = await chosen.context_providers.resolve_choice(
             context, ContextRequest(who=wanted.identity, goal=goal, query=goal)
         )
-        start = _StartOptions(chosen.name, max_steps, given, limits=limits)
-        return self._handle(await self._start(parts, wanted, start), scope, since)
+        start = StartOptions(chosen.name, max_steps, given, limits=limits)
+        return self._handle(await self._starter.start(wanted, start), scope, since, chosen.decode)
 
     async def fork(
         self,
@@ -329,7 +343,7 @@ class Runtime:
             await chosen.check_price()
         wanted = fork.task(replace(who, session_id=session or who.session_id), goal)
         since = parts.bus.last_sequence(wanted.identity)
-        return self._handle(await self._start(parts, wanted, _StartOptions(chosen.name, fork=fork)), scope, since)
+        return self._handle(await self._starter.start(wanted, StartOptions(chosen.name, fork=fork)), scope, since)
 
     async def replay(
         self,
@@ -382,10 +396,8 @@ class Runtime:
         return self._open[0]
 
     @property
-    def _only(self) -> AgentParts:
-        """The agent of a runtime that has one."""
-        (only,) = self._parts.agents
-        return only
+    def _starter(self) -> RunStarter:
+        return RunStarter(self._parts, self._setup.clock)
 
     def _parts_here(self) -> Assembly:
         """Return the parts, for work that only the event loop on which they were opened can do."""
@@ -393,88 +405,41 @@ class Runtime:
             raise EngineElsewhereError()
         return self._parts
 
-    def _handle(self, who: Quadruple, scope: Scope, since: int = 0) -> Run:
+    def _handle(
+        self, who: Quadruple, scope: Scope, since: int = 0, decode: Callable[[Any], Any] | None = None
+    ) -> Run[Any]:
         parts = self._parts
         scope = one_of(Scope, scope, "scope")
-        return Run(who, parts.engine, parts.bus, parts.pauses, scope=scope, since=since, tasks=parts.tasks)
+        return Run(
+            who, parts.engine, parts.bus, parts.pauses, scope=scope, since=since, tasks=parts.tasks, decode=decode
+        )
 
-    async def _start(self, parts: Assembly, wanted: SpawnRequest, start: _StartOptions) -> Quadruple:
-        """Start the run of a task that the program asks for."""
-        await parts.sessions.visit(wanted.identity)
+    async def _chosen(self, agent: AgentLike[Any] | str, goal: str | None) -> tuple[AgentParts, str]:
+        """The agent that a caller starts, opened when it is new, and the goal.
 
-        async def launch(
-            task: Task, commit: Commit, accepted: Callable[[], None] | None, write: RunWriter | None
-        ) -> Committed:
-            who = task.identity.identity.with_run(task.id)
-            request = self._request(who, wanted, wanted.query, start)
-            seed = () if start.fork is None else start.fork.seed
-            return await parts.engine.launch(request, commit, seed=seed, accepted=accepted, write=write)
-
-        try:
-            handle = await parts.tasks.spawn(wanted, launch=launch)
-        except SessionOverError as error:
-            raise parts.sessions.session_closed_error(error.row) from error
-        return wanted.identity.identity.with_run(handle.id)
+        Raises:
+            InvalidOptionError: there is no goal, no such agent, or another of its name; or none of several is named.
+        """
+        agents = self._parts.agents
+        known = [one.name for one in agents]
+        if not isinstance(agent, str):
+            if not isinstance(goal, str):
+                raise InvalidOptionError("goal", goal, message="start(agent, goal, who=…): the goal is missing")
+            return agents.of_value(agent) or await agents.open(agent.setup()), goal
+        if goal is None:
+            if len(known) > 1:
+                text = f"say which agent starts: start(agent, goal, who=…), with one of {', '.join(known)}"
+                raise InvalidOptionError("agent", known, message=text)
+            return agents.first, agent
+        if agent not in known:
+            raise InvalidOptionError("agent", agent, f"one of {', '.join(known)}")
+        return agents.get(agent), goal
 
     async def _launch_spawned(
         self, task: Task, commit: Commit, accepted: Callable[[], None] | None, write: RunWriter | None
     ) -> Committed:
-        """Start the run of a task that a run, or a caller of `Runtime.tasks`, spawns."""
-        parts, who = self._parts, task.identity.identity.with_run(task.id)
-        parent = await self._request_of(task.parent_task_id) if task.parent_task_id else None
-        agent = self._only.name if parent is None else parent.agent
-        request = self._request(who, task, goal_of(task), _StartOptions(agent)).within(parent)
-        if not task.parent_task_id:
-            await parts.sessions.visit(who)
-        return await parts.engine.launch(request, commit, accepted=accepted, write=write)
+        return await self._starter.launch_spawned(task, commit, accepted, write)
 
     async def _count_runs(self, tenant: str, most: int) -> int:
         """Return how many runs of the tenant have not ended, counted up to `most`."""
         return len((await self._parts.store.runs(RunQuery(tenant=tenant, statuses=LIVE, limit=most))).rows)
-
-    def _request(self, who: Quadruple, task: Task | SpawnRequest, goal: str, start: _StartOptions) -> RunRequest:
-        """Return the request with which the run of a task is started."""
-        if start.fork is not None:
-            return replace(start.fork.for_run(who), agent=start.agent)
-        chosen = self._parts.agents.get(start.agent)
-        limits = chosen.options.limits if start.limits is None else start.limits
-        is_child = bool(task.parent_task_id)
-        remembers = chosen.context_providers.memory is not None and not is_child
-        return RunRequest(
-            who=who,
-            goal=goal,
-            agent=start.agent,
-            query=task.query,
-            task_id=who.run_id,
-            max_steps=start.max_steps or chosen.options.max_steps,
-            deadline=limits.until(task.deadline, self._setup.clock.now()),
-            token_budget=chosen.token_budget,
-            input_artifact_ids=task.input_artifact_ids,
-            limits=None if limits == Limits() else limits,
-            is_child=is_child,
-            context=None if start.context is None else chosen.context_providers.keep_handles(start.context, who.run_id),
-            asks_context=chosen.asks_context or remembers,
-            writes_memory=remembers,
-            gated=chosen.gates.current(),
-        )
-
-    async def _request_of(self, run_id: str) -> RunRequest | None:
-        """Return the request with which a run was started; None if the run is not known here."""
-        if (live := self._parts.agents.live(run_id)) is not None and live.request is not None:
-            return live.request
-        with suppress(RunNotFoundError):
-            return request_of(run_id, decode_entries(await self._parts.engine.history(run_id), run_id))
-        return None
-
-
-async def _abandon(parts: Assembly, status: RunStatus) -> None:
-    """Publish that a run ends with its process: reject the controls that it has not consumed, and end its task."""
-    for control in await parts.engine.list_unconsumed(status.run_id):
-        parts.refuse(control)
-    task = await parts.tasks.get(status.run_id, who=status.who)
-    if task.status is TaskStatus.RUNNING:
-        body: Payload = TaskFailedPayload(task.id, TASK_ERROR_CANCELLED)
-        parts.bus.publish_nowait(Event(EventType.TASK_FAILED, task.identity, body))
-    else:
-        body = TaskCancelledPayload(task.id, "the runtime was closed", False)
-        parts.bus.publish_nowait(Event(EventType.TASK_CANCELLED, task.identity, body))

@@ -62,7 +62,7 @@ class Run(Generic[OutT_co]):
         scope: Scope = Scope.OWNER_USER,
         since: int = 0,
         tasks: TaskRegistry | None = None,
-        decode: Callable[[Any], OutT_co] = _as_it_is,
+        decode: Callable[[Any], OutT_co] | None = None,
     ) -> None:
         self.who = who
         self.scope = scope
@@ -72,7 +72,7 @@ class Run(Generic[OutT_co]):
         # A number below those of all events of the run: where its stream begins to read.
         self._since = since
         self._tasks = tasks
-        self._decode = decode
+        self._decode: Callable[[Any], Any] = _as_it_is if decode is None else decode
 
     @property
     def id(self) -> str:

@@ -5,15 +5,17 @@ A run names its agent, so that it gets the planner, the tools, the approvals and
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
 from harborage.artifacts import ArtifactStore
 from harborage.clock import Timers
+from harborage.errors import InvalidOptionError
 from harborage.events import EventBus, Redactor
 from harborage.identity import Quadruple
 from harborage.llm import Deps
@@ -26,33 +28,60 @@ from harborage.runtime.effects.contexts import ContextBuilder
 from harborage.runtime.effects.control_history import ControlHistory
 from harborage.runtime.effects.executor import CatalogToolExecutor
 from harborage.runtime.effects.gates import Gates, approval_gates
-from harborage.runtime.effects.model import Reasoner, ReasonerConfig, open_reasoner
+from harborage.runtime.effects.model import (
+    ModelChoice,
+    PlannerChoice,
+    Reasoner,
+    ReasonerConfig,
+    choose_reasoner,
+    open_reasoner,
+)
 from harborage.runtime.effects.model_recording import ModelRecorder
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.effects.outages import patience_of
 from harborage.runtime.effects.program import AgentProgram, InProcess
 from harborage.runtime.effects.services import AgentServices
 from harborage.runtime.effects.table import AgentEffects
-from harborage.runtime.loop.context import ContextSource
+from harborage.runtime.loop.context import ContextSource, ProviderChoice, memory_of, sources_of
 from harborage.runtime.loop.state import ControlErrors
 from harborage.tasks import InProcessTaskRegistry
 from harborage.tools import MemoryToolSearch, ToolCatalog, ToolDescriptor, tool
 from harborage.tools.enums import ARTIFACT_FETCH
 
 if TYPE_CHECKING:
-    from harborage.memory import Memory, SessionMemory
+    from typing_extensions import TypeForm
+
+    from harborage.memory import Memory, MemoryStrategy, SessionMemory
     from harborage.runtime.durable.steps import EffectTable
     from harborage.runtime.effects.run_resources import LiveRun
     from harborage.runtime.loop.seam import Concluded, RunRequest
     from harborage.state.store import StateStore
 
+OutT_co = TypeVar("OutT_co", covariant=True)
 Closer = Callable[[], Awaitable[None]]
 Admit = Callable[[Quadruple], Awaitable[None]]
 """Refuses with an error that the run spawns another, where too many are under way."""
 
 
+class AgentLike(Protocol[OutT_co]):
+    """An agent as a program describes it: a value that a runtime opens when it needs it."""
+
+    def setup(self) -> AgentSetup:
+        """What the agent is made of; `value` is the agent itself."""
+        ...
+
+    @property
+    def output(self) -> TypeForm[OutT_co]:
+        """The type of its output."""
+        ...
+
+
 class AgentSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """What one agent is made of, before anything is opened. A runtime with a single agent may leave its name empty."""
+    """What one agent is made of, before anything is opened. A runtime with a single agent may leave its name empty.
+
+    `value` is what described the agent, for programs that start its runs by it; `decode` makes its output of the
+    payload of a finish.
+    """
 
     reasoner: Planner | ReasonerConfig
     name: str = ""
@@ -62,6 +91,63 @@ class AgentSetup(msgspec.Struct, frozen=True, kw_only=True):
     summariser: Summariser | None = None
     context: tuple[ContextSource, ...] = ()
     memory: Memory | SessionMemory | None = None
+    value: object = None
+    decode: Callable[[Any], Any] | None = None
+
+
+def only_agent(
+    options: RuntimeOptions,
+    *,
+    planner: PlannerChoice | None,
+    model: ModelChoice | None,
+    instructions: str,
+    tools: Iterable[ToolDescriptor | Callable[..., Any]],
+    approvals: ApprovalPolicy | Mapping[str, ApprovalPolicy] | None,
+    agent: str,
+    summariser: Summariser | None,
+    context: Iterable[ProviderChoice],
+    memory: Memory | MemoryStrategy | str | SessionMemory | None,
+) -> AgentSetup:
+    """What the only agent of a runtime is made of.
+
+    Raises:
+        InvalidOptionError: the options do not fit together.
+    """
+    return AgentSetup(
+        name=agent,
+        reasoner=choose_reasoner(planner, model, instructions),
+        tools=tuple(tools),
+        approvals=approvals,
+        options=options,
+        summariser=summariser,
+        context=sources_of(context),
+        memory=memory_of(memory, has_model=model is not None),
+    )
+
+
+def setups_of(agents: Iterable[AgentLike[Any]], of_one: Mapping[str, object]) -> tuple[AgentSetup, ...]:
+    """What the agents of a runtime are made of; `of_one` are the options that describe a single one.
+
+    Raises:
+        InvalidOptionError: there is none, one is no agent, two have the same name, or an option is of a single agent.
+    """
+    if isinstance(agents, str):
+        raise InvalidOptionError("agents", agents, "a list of agents, such as Runtime([agent])")
+    given = [name for name, value in of_one.items() if value]
+    if given:
+        text = f"{', '.join(given)}: say it in the agent; Runtime([…]) takes what all its agents share"
+        raise InvalidOptionError(given[0], of_one[given[0]], message=text)
+    setups: list[AgentSetup] = []
+    for one in agents:
+        make = getattr(one, "setup", None)
+        if not callable(make):
+            raise InvalidOptionError("agents", one, "agents, such as harborage.Agent(…)")
+        setups.append(make())
+    names = [one.name for one in setups]
+    if not names or len(set(names)) < len(names):
+        what = f"two agents are named {max(names, key=names.count)!r}" if names else "there is no agent"
+        raise InvalidOptionError("agents", names, message=f"Runtime([…]): {what}; each agent needs a name of its own")
+    return tuple(setups)
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +176,8 @@ class AgentParts(msgspec.Struct, frozen=True, kw_only=True):
     """The open parts of one agent."""
 
     name: str
+    value: object
+    decode: Callable[[Any], Any] | None
     options: RuntimeOptions
     catalog: ToolCatalog
     gates: Gates
@@ -106,25 +194,56 @@ class Agents:
     """The open agents of a runtime, by name. It is the program of their runs, and finds the effects of each.
 
     A single agent executes every run that its worker claims, whatever agent the run names: which runs those are the
-    runtime has said already.
+    runtime has said already. `names` are the agents whose runs a worker claims; it is empty where one has no name.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shared: Shared) -> None:
+        self.names: list[str] = []
+        self._shared = shared
         self._open: dict[str, AgentParts] = {}
+        self._opening = asyncio.Lock()
+        self._closers: list[Closer] = []
 
-    def add(self, parts: AgentParts) -> None:
-        """Let runs name this agent."""
-        self._open[parts.name] = parts
+    async def open(self, setup: AgentSetup) -> AgentParts:
+        """Open an agent, unless it is open already.
+
+        Raises:
+            InvalidOptionError: another agent has its name.
+            HarborageError: it does not open.
+        """
+        async with self._opening:
+            if (known := self._open.get(setup.name)) is not None:
+                if known.value is not None and known.value is setup.value:
+                    return known
+                text = f"another agent named {setup.name!r} is open in this runtime; give this one another name"
+                raise InvalidOptionError("agents", setup.name, message=text)
+            parts = await open_agent(setup, self._shared, self._closers)
+            is_all = bool(self._open) and not self.names
+            self._open[setup.name] = parts
+            if setup.name and not is_all:
+                self.names.append(setup.name)
+            return parts
+
+    async def aclose(self) -> None:
+        """Close what was opened, the last one first."""
+        while self._closers:
+            await self._closers.pop()()
 
     def __iter__(self) -> Iterator[AgentParts]:
         return iter(self._open.values())
 
+    @property
+    def first(self) -> AgentParts:
+        """The agent that was opened first."""
+        return next(iter(self))
+
+    def of_value(self, value: object) -> AgentParts | None:
+        """The open parts of an agent that a program described with this value."""
+        return next((one for one in self if one.value is value), None)
+
     def find(self, name: str) -> AgentParts | None:
         """The agent of this name, or the only one of its runtime."""
-        if len(self._open) == 1:
-            (only,) = self._open.values()
-            return only
-        return self._open.get(name)
+        return self.first if len(self._open) == 1 else self._open.get(name)
 
     def get(self, name: str) -> AgentParts:
         """The same, where it must be there.
@@ -194,6 +313,8 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
     effects = AgentEffects(services)
     return AgentParts(
         name=setup.name,
+        value=setup.value,
+        decode=setup.decode,
         options=options,
         catalog=catalog,
         gates=gates,

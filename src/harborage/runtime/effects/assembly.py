@@ -20,7 +20,7 @@ from harborage.planner import HandleRegistry, ProcessLocalHandleRegistry
 from harborage.runtime.durable.pauses.coordinator import Coordinator
 from harborage.runtime.durable.stored import StoredEngine
 from harborage.runtime.durable.upkeep import Upkeep
-from harborage.runtime.effects.agents import Admit, Agents, AgentSetup, Closer, Shared, open_agent
+from harborage.runtime.effects.agents import Admit, Agents, AgentSetup, Closer, Shared
 from harborage.runtime.effects.completion import failure_of, refuse
 from harborage.runtime.effects.control_history import ControlHistory
 from harborage.runtime.effects.options import RuntimeOptions
@@ -44,12 +44,11 @@ if TYPE_CHECKING:
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """What a runtime is made of, before anything is opened; None stands for the configured default.
 
-    With a storage, runs and all that belongs to them outlive the process. `executes` are the names of the agents whose
-    runs it executes, besides those of none; without a name it executes all runs.
+    With a storage, runs and all that belongs to them outlive the process; the runs of these agents, and those of none,
+    are executed here. All are where one agent has no name.
     """
 
     agents: tuple[AgentSetup, ...]
-    executes: tuple[str, ...] = ()
     options: RuntimeOptions = RuntimeOptions()
     bus: EventBus | None = None
     artifacts: ArtifactStore | None = None
@@ -120,9 +119,10 @@ async def _opened(setup: Setup, closers: list[Closer]) -> Assembly:
         is_kept=storage is not None,
         publishes_with_record=_publishes_with_record(setup.storage, bus),
     )
-    agents = Agents()
+    agents = Agents(shared)
+    closers.append(agents.aclose)
     for one in setup.agents:
-        agents.add(await open_agent(one, shared, closers))
+        await agents.open(one)
     return _assembled(setup, storage, store, shared, agents, closers)
 
 
@@ -141,7 +141,7 @@ def _assembled(
         logger=shared.logger,
     )
     refused = partial(refuse, common)
-    engine = _engine(setup, store, shared, refused, partial(failure_of, common))
+    engine = _engine(setup, store, shared, agents, refused, partial(failure_of, common))
     closers.append(engine.aclose)
     sessions = _sessions(setup, store, shared.bus, shared.history, closers)
     return Assembly(
@@ -277,13 +277,14 @@ def _engine(
     setup: Setup,
     store: Store,
     shared: Shared,
+    agents: Agents,
     refused: Callable[[ControlEvent], None],
     failure: Callable[[Exception], TaskFailure],
 ) -> StoredEngine:
     return StoredEngine(
         store,
         shared.pauses,
-        agents=setup.executes,
+        agents=agents.names,
         clock=setup.clock,
         linger=setup.options.linger,
         refused=refused,

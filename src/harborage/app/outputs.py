@@ -1,0 +1,169 @@
+"""The declared output of an agent: the schema that its model is shown, and the way from an answer to the value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import UnionType
+from typing import Any, Final, Generic, TypeVar, Union, get_args, get_origin
+
+import msgspec
+
+from harborage import codec
+from harborage.planner.answers import AnswerInvalidError
+from harborage.tools.arguments import decode_value, make_unknown_field_finder
+from harborage.tools.errors import ToolInvalidArgsError, UnsupportedTypeError
+from harborage.tools.schema import SchemaBuilder, is_model, make_object_schema, read_type, schema_validator
+
+T = TypeVar("T")
+
+_PLACE: Final = "output"
+_WRAPPED: Final = "value"
+_OBJECT: Final = "object"
+
+
+class JsonSchema(msgspec.Struct, frozen=True):
+    """A plain JSON schema as the output of an agent; its values are what `json.loads` gives."""
+
+    schema: dict[str, Any]
+
+
+def json_schema(schema: Mapping[str, Any]) -> type[dict[str, Any]]:
+    """Return what `output=` takes for a plain JSON schema; the output is then a dict that is valid against it.
+
+    Raises:
+        UnsupportedTypeError: it is no schema of an object.
+    """
+    if schema.get("type") != _OBJECT:
+        raise UnsupportedTypeError(_PLACE, "json_schema takes the schema of an object: {'type': 'object', …}")
+    made: Any = JsonSchema(dict(schema))  # checkers see the type of its values
+    return made  # type: ignore[no-any-return]
+
+
+class OutputType(Generic[T]):
+    """How an answer becomes a value of one type. `schema` is an object at the top, as providers want it: a type that
+    is none is wrapped in an object with the one field `value`."""
+
+    def __init__(self, schema: dict[str, Any], read: Callable[[Any], T], *, is_wrapped: bool, takes_text: bool) -> None:
+        self.schema = schema
+        self._read = read
+        self._is_wrapped = is_wrapped
+        self._takes_text = takes_text
+
+    def check(self, value: Any) -> Any:
+        """Return the answer as plain JSON, without the wrapper.
+
+        Raises:
+            AnswerInvalidError: it does not fit the type.
+        """
+        inner = value
+        if self._is_wrapped and isinstance(value, dict) and value.keys() == {_WRAPPED}:
+            inner = value[_WRAPPED]
+        if isinstance(value, str) and not self._takes_text:
+            raise AnswerInvalidError("it is no JSON; write one JSON value that matches the schema, and nothing else")
+        try:
+            return codec.to_plain(_dumped(self._read(inner)), _PLACE)
+        except ToolInvalidArgsError as error:
+            raise AnswerInvalidError(str(error)) from error
+
+    def decode(self, payload: Any) -> T:
+        """Return the value that a finish carries.
+
+        Raises:
+            AnswerInvalidError: it does not fit the type, which has changed since.
+        """
+        try:
+            return self._read(payload)
+        except ToolInvalidArgsError as error:
+            raise AnswerInvalidError(f"what the run gave does not fit the agent's output any more: {error}") from error
+
+
+def output_type(output: Any) -> OutputType[Any] | None:
+    """Return how answers become values of the type `output`; None for text, which needs nothing.
+
+    Raises:
+        UnsupportedTypeError: it is no type, or one without a JSON form.
+    """
+    if output is str:
+        return None
+    if isinstance(output, JsonSchema):
+        return OutputType(output.schema, _validated(output.schema), is_wrapped=False, takes_text=False)
+    _refuse(output)
+    builder = SchemaBuilder()
+    schema = _schema(output, builder)
+    is_wrapped = schema.get("type") != _OBJECT
+    if is_wrapped:
+        schema = make_object_schema({_WRAPPED: schema}, [_WRAPPED])
+    if builder.definitions:
+        schema = {**schema, "$defs": builder.definitions}
+    members = _members(output)
+    return OutputType(schema, _reader(output), is_wrapped=is_wrapped, takes_text=str in members)
+
+
+def _refuse(output: Any) -> None:
+    """Refuse what is no type.
+
+    Raises:
+        UnsupportedTypeError: with the fix.
+    """
+    if isinstance(output, str):
+        raise UnsupportedTypeError(_PLACE, f"takes the type, not its name: output={output}")
+    if isinstance(output, dict):
+        raise UnsupportedTypeError(_PLACE, "takes a type; for a schema write output=json_schema({…})")
+    if output is None or output is Any or isinstance(output, TypeVar):
+        raise UnsupportedTypeError(_PLACE, f"{output} says nothing about an answer; leave it out for text")
+    if not isinstance(output, type) and get_origin(output) is None and not hasattr(output, "__supertype__"):
+        raise UnsupportedTypeError(_PLACE, f"takes the type: {type(output).__name__}")
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def _schema(annotation: Any, builder: SchemaBuilder) -> dict[str, Any]:
+    members = _members(annotation)
+    if len(members) == 1:
+        return builder.schema(read_type(annotation, _PLACE), _PLACE)
+    shown = [builder.schema(read_type(one, _PLACE), _PLACE) for one in members]
+    for at, one in enumerate(shown):
+        if one.get("type") == _OBJECT and any(one.get("properties") == other.get("properties") for other in shown[:at]):
+            text = f'{annotation}: the same fields; add kind: Literal["…"] to each, so that they can be told apart'
+            raise UnsupportedTypeError(_PLACE, text)
+    return {"anyOf": shown}
+
+
+def _reader(annotation: Any) -> Callable[[Any], Any]:
+    """Return the function that makes a value of plain JSON; it raises ToolInvalidArgsError."""
+    members = _members(annotation)
+    if len(members) > 1:
+        return partial(_read_one_of, [_reader(one) for one in members])
+    if is_model(annotation):
+        return partial(decode_value, annotation, None)
+    return partial(decode_value, annotation, make_unknown_field_finder(read_type(annotation, _PLACE)))
+
+
+def _read_one_of(readers: list[Callable[[Any], Any]], value: Any) -> Any:
+    """Return the value of the one member that fits."""
+    reasons = []
+    for read in readers:
+        try:
+            return read(value)
+        except ToolInvalidArgsError as error:
+            reasons.append(str(error))
+    raise ToolInvalidArgsError("; or ".join(dict.fromkeys(reasons)))
+
+
+def _validated(schema: dict[str, Any]) -> Callable[[Any], Any]:
+    validate = schema_validator(schema, "output")
+
+    def read(value: Any) -> Any:
+        validate(value)
+        return value
+
+    return read
+
+
+def _dumped(value: Any) -> Any:
+    """A model as the plain value that it dumps itself as."""
+    dump = getattr(value, "model_dump", None)
+    return value if dump is None else dump(mode="json", by_alias=True)

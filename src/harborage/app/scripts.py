@@ -1,0 +1,184 @@
+"""The runtime of programs that have none of their own: one for each event loop, opened by the first run of an agent.
+
+Runs are kept in the folder `.harborage` of the current directory, so that `harborage resume` and `harborage approve`
+find them after the process; under pytest they are kept in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import logging
+import os
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakKeyDictionary
+
+from harborage.app.agent import RecordedAs
+from harborage.app.model_choice import with_model
+from harborage.app.project import DATA_FOLDER, Origin, artifact_folder, make_data_folder
+from harborage.concurrency import Crew
+from harborage.errors import error_reason
+from harborage.events import EventType
+from harborage.identity import Identity
+from harborage.ids import new_id
+from harborage.runtime.effects.options import RuntimeOptions
+from harborage.runtime.host import Runtime
+
+if TYPE_CHECKING:
+    from harborage.app.agent import Agent
+    from harborage.runtime.loop.limits import Limits
+    from harborage.runtime.result import Result
+    from harborage.runtime.run import Run
+
+T = TypeVar("T")
+
+_LOGGER: Final = logging.getLogger("harborage")
+_VARIABLE: Final = "HARBORAGE_STORAGE"
+_DEFAULT: Final = f"sqlite:{DATA_FOLDER}/harborage.db"
+_MEMORY: Final = "memory:"
+_QUESTIONS: Final = frozenset({EventType.TOOL_APPROVAL_REQUESTED, EventType.PAUSE_REQUESTED})
+
+
+class _Script:
+    """The runtime of one event loop. Its task closes it when the loop ends its tasks."""
+
+    def __init__(self) -> None:
+        self._started: WeakKeyDictionary[Agent[Any], RecordedAs[Any]] = WeakKeyDictionary()
+        self._runtime: asyncio.Future[Runtime] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._crew = Crew(lambda name, error: _LOGGER.error("%s: %s", name, error_reason(error)))
+
+    async def started(self, agent: Agent[Any]) -> RecordedAs[Any]:
+        """The agent, with a model if it names none, under the origin of the program.
+
+        So a command line that looks for a run finds its agent, and no other program claims its runs.
+        """
+        if (known := self._started.get(agent)) is not None:
+            return known
+        ready, chosen = await with_model(agent, "", os.environ)
+        if agent.model is None and chosen is not None:
+            _say(f"{agent.name}: model {chosen.model} ({chosen.why})")
+        origin = Origin(target=target_of(agent), mark=new_id(), folder=str(Path.cwd()))
+        return self._started.setdefault(agent, RecordedAs(ready, origin.text))
+
+    async def runtime(self, first: RecordedAs[Any]) -> Runtime:
+        """The open runtime; the first agent opens it."""
+        if self._runtime is None or (self._runtime.done() and self._keeper is not None and self._keeper.done()):
+            self._runtime = asyncio.get_running_loop().create_future()
+            # Not in the caller's context: the runtime outlives the call that opened it.
+            self._keeper = Context().run(self._crew.start, self._keep(first, self._runtime), "the runtime of a script")
+        return await asyncio.shield(self._runtime)
+
+    async def _keep(self, first: RecordedAs[Any], opened: asyncio.Future[Runtime]) -> None:
+        try:
+            async with Runtime([first], storage=_storage(os.environ), options=_options(os.environ)) as runtime:
+                opened.set_result(runtime)
+                await asyncio.Event().wait()
+        except Exception as error:
+            if opened.done():
+                raise
+            opened.set_exception(error)
+        finally:
+            if not opened.done():
+                opened.cancel()
+
+
+_SCRIPTS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Script]] = WeakKeyDictionary()
+
+
+async def start_run(agent: Agent[T], goal: str, *, who: Identity | None = None, limits: Limits | None = None) -> Run[T]:
+    """Start a run of the agent in the runtime of this event loop; without `who` for the local user, in a new session.
+
+    Raises:
+        AgentNotReadyError: the agent names no model, and this machine has none.
+        Exception: as of `Runtime.start`.
+    """
+    script = _SCRIPTS.setdefault(asyncio.get_running_loop(), _Script())
+    started = await script.started(agent)
+    runtime = await script.runtime(started)
+    who = Identity("local", _user(), f"run-{new_id()}") if who is None else who
+    return await runtime.start(started, goal, who=who, limits=limits)
+
+
+async def run_to_result(run: Run[T]) -> Result[T]:
+    """Wait for a run's result; a question to a person is said once on stderr, with the command that answers it."""
+    crew = Crew(lambda name, error: _LOGGER.warning("%s: %s", name, error_reason(error)))
+    crew.start(_tell_questions(run), f"the questions of run {run.id}")
+    try:
+        return await run.result()
+    finally:
+        await crew.aclose()
+
+
+async def _tell_questions(run: Run[Any]) -> None:
+    """Say what the run waits for."""
+    is_kept = _storage(os.environ) is not None
+    async for event in run.events():
+        if event.type in _QUESTIONS:
+            how = f"harborage pending, then harborage approve {run.id}" if is_kept else "run.approve() answers it"
+            _say(f"run {run.id} waits for a person: {how}")
+            return
+
+
+def run_blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run async work from code that is not; where an event loop runs already, in a thread with a loop of its own.
+
+    Raises:
+        Exception: what the work raised.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work())
+    with ThreadPoolExecutor(1, "harborage run_sync") as threads:
+        return threads.submit(lambda: asyncio.run(work())).result()
+
+
+def target_of(agent: Agent[Any]) -> str:
+    """How a command line names the agent: the file of the program, or a module, and the name that it has there.
+
+    An agent that no module holds under a name is named by its own; it is found again where a file is named for it.
+    """
+    for module, values in list(sys.modules.items()):
+        name = next((key for key, value in list(getattr(values, "__dict__", {}).items()) if value is agent), "")
+        if name and module != "__main__":
+            return f"{module}:{name}"
+        if name and (file := getattr(values, "__file__", None)):
+            path = Path(file).resolve()
+            shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+            return f"{shown}:{name}"
+    return agent.name
+
+
+def _storage(environ: Mapping[str, str]) -> str | None:
+    """Where runs are kept; None for memory."""
+    url = environ.get(_VARIABLE, "").strip()
+    if url == _MEMORY or (not url and "PYTEST_CURRENT_TEST" in environ):
+        return None
+    if not url:
+        make_data_folder(Path(DATA_FOLDER))
+    return url or _DEFAULT
+
+
+def _options(environ: Mapping[str, str]) -> RuntimeOptions:
+    """The options of the runtime: artifacts of kept runs lie where a command line looks for them."""
+    if _storage(environ) != _DEFAULT:
+        return RuntimeOptions()
+    return RuntimeOptions(artifact_driver="fs", artifact_root=str(artifact_folder(None, Path.cwd())))
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "user"  # one that the system has no name for
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

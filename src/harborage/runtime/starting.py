@@ -1,0 +1,132 @@
+"""How runs are started: the request of a run that a caller asks for, of one that another run spawns, and of a fork."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
+
+from harborage.events import Event, EventType, Payload, TaskCancelledPayload, TaskFailedPayload
+from harborage.planner import TASK_ERROR_CANCELLED
+from harborage.runtime.durable.engine import RunNotFoundError, RunStatus
+from harborage.runtime.durable.histories import request_of
+from harborage.runtime.durable.journal import decode_entries
+from harborage.runtime.loop.limits import Limits
+from harborage.runtime.loop.seam import RunRequest
+from harborage.store.errors import SessionOverError
+from harborage.tasks import SpawnRequest, Task, TaskStatus
+from harborage.tasks.rows import goal_of
+
+if TYPE_CHECKING:
+    from harborage.clock import Clock
+    from harborage.events.bus import RunWriter
+    from harborage.identity import Quadruple
+    from harborage.runtime.effects.assembly import Assembly
+    from harborage.runtime.history.forking import Fork
+    from harborage.runtime.loop.context import Context
+    from harborage.store import Commit, Committed
+
+
+class StartOptions(NamedTuple):
+    """What a run is started with that is not part of its task."""
+
+    agent: str
+    max_steps: int = 0
+    context: Context | None = None
+    fork: Fork | None = None
+    limits: Limits | None = None
+
+
+class RunStarter:
+    """Starts the runs of an open runtime."""
+
+    def __init__(self, parts: Assembly, clock: Clock) -> None:
+        self._parts = parts
+        self._clock = clock
+
+    async def start(self, wanted: SpawnRequest, start: StartOptions) -> Quadruple:
+        """Start the run of a task that a caller asks for; return its identity.
+
+        Raises:
+            SessionClosedError: its session was closed.
+        """
+        parts = self._parts
+        await parts.sessions.visit(wanted.identity)
+
+        async def launch(
+            task: Task, commit: Commit, accepted: Callable[[], None] | None, write: RunWriter | None
+        ) -> Committed:
+            who = task.identity.identity.with_run(task.id)
+            request = self._request(who, wanted, wanted.query, start)
+            seed = () if start.fork is None else start.fork.seed
+            return await parts.engine.launch(request, commit, seed=seed, accepted=accepted, write=write)
+
+        try:
+            handle = await parts.tasks.spawn(wanted, launch=launch)
+        except SessionOverError as error:
+            raise parts.sessions.session_closed_error(error.row) from error
+        return wanted.identity.identity.with_run(handle.id)
+
+    async def launch_spawned(
+        self, task: Task, commit: Commit, accepted: Callable[[], None] | None, write: RunWriter | None
+    ) -> Committed:
+        """Start the run of a task that a run, or a caller of `Runtime.tasks`, spawns.
+
+        A child is of its parent's agent; the run of a task without a parent is of the runtime's first agent.
+        """
+        parts, who = self._parts, task.identity.identity.with_run(task.id)
+        parent = await self._request_of(task.parent_task_id) if task.parent_task_id else None
+        agent = parts.agents.first.name if parent is None else parent.agent
+        request = self._request(who, task, goal_of(task), StartOptions(agent)).within(parent)
+        if not task.parent_task_id:
+            await parts.sessions.visit(who)
+        return await parts.engine.launch(request, commit, accepted=accepted, write=write)
+
+    def _request(self, who: Quadruple, task: Task | SpawnRequest, goal: str, start: StartOptions) -> RunRequest:
+        """Return the request with which the run of a task is started."""
+        if start.fork is not None:
+            return replace(start.fork.for_run(who), agent=start.agent)
+        chosen = self._parts.agents.get(start.agent)
+        limits = chosen.options.limits if start.limits is None else start.limits
+        is_child = bool(task.parent_task_id)
+        remembers = chosen.context_providers.memory is not None and not is_child
+        return RunRequest(
+            who=who,
+            goal=goal,
+            agent=start.agent,
+            query=task.query,
+            task_id=who.run_id,
+            max_steps=start.max_steps or chosen.options.max_steps,
+            deadline=limits.until(task.deadline, self._clock.now()),
+            token_budget=chosen.token_budget,
+            input_artifact_ids=task.input_artifact_ids,
+            limits=None if limits == Limits() else limits,
+            is_child=is_child,
+            context=None if start.context is None else chosen.context_providers.keep_handles(start.context, who.run_id),
+            asks_context=chosen.asks_context or remembers,
+            writes_memory=remembers,
+            gated=chosen.gates.current(),
+        )
+
+    async def _request_of(self, run_id: str) -> RunRequest | None:
+        """Return the request with which a run was started; None if the run is not known here."""
+        if (live := self._parts.agents.live(run_id)) is not None and live.request is not None:
+            return live.request
+        with suppress(RunNotFoundError):
+            return request_of(run_id, decode_entries(await self._parts.engine.history(run_id), run_id))
+        return None
+
+
+async def abandon(parts: Assembly, status: RunStatus) -> None:
+    """Publish that a run ends with its process: reject the controls that it has not consumed, and end its task."""
+    for control in await parts.engine.list_unconsumed(status.run_id):
+        parts.refuse(control)
+    task = await parts.tasks.get(status.run_id, who=status.who)
+    if task.status is TaskStatus.RUNNING:
+        body: Payload = TaskFailedPayload(task.id, TASK_ERROR_CANCELLED)
+        parts.bus.publish_nowait(Event(EventType.TASK_FAILED, task.identity, body))
+    else:
+        body = TaskCancelledPayload(task.id, "the runtime was closed", False)
+        parts.bus.publish_nowait(Event(EventType.TASK_CANCELLED, task.identity, body))
