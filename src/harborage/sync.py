@@ -220,9 +220,9 @@ class Run:
         """Say yes to what waits."""
         return self._thread.call(self._run.approve(token, reason=reason, args=args))
 
-    def reject(self, token: str = "", *, reason: str = "") -> bool:
+    def reject(self, reason: str = "", *, token: str = "") -> bool:
         """Say no to what waits."""
-        return self._thread.call(self._run.reject(token, reason=reason))
+        return self._thread.call(self._run.reject(reason, token=token))
 
     def prioritize(self, priority: int) -> bool:
         """Change the priority of the run's task."""

@@ -86,7 +86,7 @@ async def yes(run: Run, asked: ToolApprovalRequestedPayload) -> None:
 
 async def no(run: Run, asked: ToolApprovalRequestedPayload) -> None:
     """Refuse."""
-    await run.reject(asked.pause_token, reason="not today")
+    await run.reject("not today", token=asked.pause_token)
 
 
 async def published(
@@ -240,7 +240,7 @@ async def test_a_no_may_say_how(clone: Clone) -> None:
     """An order as the reason of a refusal is obeyed and asked for again; said twice, it is a no like any other."""
 
     async def picky(run: Run, asked: ToolApprovalRequestedPayload) -> None:
-        await run.reject(asked.pause_token, reason="skip chores")
+        await run.reject("skip chores", token=asked.pause_token)
 
     run = await published(answer=picky)
     assert ["## Chores" in asked["text"] for asked in run.asked] == [True, False]

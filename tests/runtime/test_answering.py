@@ -100,7 +100,7 @@ async def test_an_answer_to_nothing_is_refused(runtimes: Runtimes) -> None:
     for token in ("nobody's", foreign):
         for verb in (run.approve, run.reject, lambda token: run.resume({"token": token})):
             with pytest.raises(PauseNotFoundError):
-                await verb(token)
+                await verb(token=token)
     assert (await bench.paused(run)).token == used
     assert (await bench.paused(other)).token == foreign
     await other.approve()

@@ -155,7 +155,7 @@ async def test_a_batch_is_answered_in_part(place: Place) -> None:
     run_id, pauses = await asked_for(place, "many", 3)
     answers: list[Callable[[Run, str], Any]] = [
         lambda run, token: run.approve(token),
-        lambda run, token: run.reject(token, reason="too much"),
+        lambda run, token: run.reject("too much", token=token),
         lambda run, token: run.approve(token, args={"amount": 30}),
     ]
     for left, (answer, pause) in zip((2, 1, 0), zip(answers, pauses, strict=True), strict=True):
@@ -279,7 +279,7 @@ async def test_a_stale_token_is_refused_while_the_run_waits_for_another(place: P
         with pytest.raises(AlreadyResumedError, match=r"was resolved before \(approve by \w+ at "):
             await run.approve(pauses[0].token)
         assert [one.token for one in await place.asked(run, 2)] == [one.token for one in pauses[1:]]
-        await run.reject(pauses[1].token)
-        await run.reject(pauses[2].token)
+        await run.reject(token=pauses[1].token)
+        await run.reject(token=pauses[2].token)
         assert (await place.ends(run))[0] == "paid 1"
     assert place.paid == [1]

@@ -213,7 +213,7 @@ async def test_an_approval_after_a_cancel_is_refused(runtimes: Runtimes, shop: S
     await run.cancel()
     for verb in (run.approve, run.reject):
         with pytest.raises(RunCancelledError, match="was cancelled"):
-            await verb(pause.token)
+            await verb(token=pause.token)
     await is_asked.wait()
     resolved = await bench.rt.pauses.status(pause.token, who=ME)
     assert resolved.decision is PauseDecision.REJECT

@@ -86,7 +86,7 @@ async def test_an_answer_right_behind_another_is_refused(url: str | None, goal: 
         token = (await wait_for_pause(run)).token
         assert await run.approve(token)
         with pytest.raises(AlreadyResumedError):
-            await run.reject(token)
+            await run.reject(token=token)
         finish = await ended(run)
     assert (finish.reason, finish.payload) == (
         FinishReason.GOAL,
@@ -100,7 +100,7 @@ async def test_of_answers_that_are_sent_at_once_one_is_taken(url: str | None, go
     async with runtime(url) as rt:
         run = await rt.start(goal, who=WHO)
         token = (await wait_for_pause(run)).token
-        sent = (run.approve(token), run.reject(token), run.resume({"token": token}), run.approve(token))
+        sent = (run.approve(token), run.reject(token=token), run.resume({"token": token}), run.approve(token))
         results = await asyncio.gather(*sent, return_exceptions=True)
         assert results.count(True) == 1
         assert sum(isinstance(one, AlreadyResumedError) for one in results) == 3
@@ -154,7 +154,7 @@ async def test_two_processes_answer_and_one_is_taken(
     first, second = await processes(run), await processes(run)
     assert await first.approve(token)
     with pytest.raises(AlreadyAnsweredError, match="has a pending answer, and the first one counts"):
-        await second.reject(token)
+        await second.reject(token=token)
     async with runtime(url) as rt:
         finish = await ended(await rt.run(run.id, who=WHO))
     assert finish.payload == ("published draft" if goal == "publish" else "went on")
@@ -215,7 +215,7 @@ async def test_a_used_approval_token_does_not_answer_the_next_pause() -> None:
                 await run.approve(token)
             elif event.type == EventType.PAUSE_REQUESTED and token:
                 with pytest.raises(AlreadyResumedError, match=r"was resolved before \(approve by \w+ at "):
-                    await run.reject(token)
+                    await run.reject(token=token)
                 with pytest.raises(AlreadyResumedError):
                     await run.resume({"token": token})
                 await run.resume()

@@ -204,7 +204,7 @@ class Player:
             "pause": self.run.pause,
             "resume": self.run.resume,
             "approve": lambda: self.run.approve(token),
-            "reject": lambda: self.run.reject(token),
+            "reject": lambda: self.run.reject(token=token),
             "prioritize": lambda: self.run.prioritize(self.messages),
             "nonsense": lambda: self.run.approve("nobody's"),
             "softly": self.run.cancel,

@@ -310,7 +310,7 @@ async def test_a_person_may_have_the_call_made_again_or_not(process: Process) ->
         (lambda run, token: run.approve(token), "paid 5", 2),
         (lambda run, token: run.resume({"token": token, "acted": False}), "paid 5", 2),
         (lambda run, token: run.resume({"token": token, "acted": True}), None, 1),
-        (lambda run, token: run.reject(token, reason="ask the bank"), "unknown", 1),
+        (lambda run, token: run.reject("ask the bank", token=token), "unknown", 1),
         (lambda run, token: run.resume({"token": token}), "unknown", 1),
     ):
         bank = Bank()
@@ -339,7 +339,7 @@ async def test_a_call_is_not_made_again_with_its_own_arguments_for_an_answer_tha
         await settle()
         assert [one.token for one in await run.waiting()] == [token]
         assert len(bank.calls) == 1
-        await run.reject(token)
+        await run.reject(token=token)
         assert "unknown" in (await end(run))["error"]
         outcomes = [one.payload async for one in run.events() if one.type == EventType.CONTROL_APPLIED]
         assert [(one.outcome, one.err) for one in outcomes] == [("failed", "payload_invalid"), ("applied", "")]
@@ -368,7 +368,7 @@ async def test_the_question_outlives_processes_and_is_put_anew_after_another_cra
         run = await rt.run(run_id, who=ME)
         second = await asked(run)
         assert second.token != first.token
-        await run.reject(second.token)
+        await run.reject(token=second.token)
         assert "unknown" in (await end(run))["error"]
         assert await published_outcomes(run) == [("pause", "repeated"), ("pause", "unknown")]
     assert len(bank.calls) == 2

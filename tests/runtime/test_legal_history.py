@@ -348,7 +348,7 @@ class Chaos:
             for pause in await self.run.waiting():
                 verb = self.run.approve if self.dice.random() < 0.8 else self.run.reject
                 with suppress(RunNotFoundError, RunCancelledError, AlreadyResumedError, PauseNotFoundError):
-                    await verb(pause.token)
+                    await verb(token=pause.token)
             for _ in range(self.dice.randrange(20, 60)):
                 await asyncio.sleep(0)
 

@@ -323,7 +323,7 @@ async def test_a_child_ends_at_its_parent_s_deadline() -> None:
         run = await rt.start("root", who=WHO, deadline=deadline)
         await run.finished()
         (child,) = [one for one in await rt.runs(who=WHO) if one.run_id != run.id]
-        assert (await rt._request_of(child.run_id)).deadline == deadline  # type: ignore[union-attr]
+        assert (await rt._starter._request_of(child.run_id)).deadline == deadline  # type: ignore[union-attr]
 
 
 # ── More than one process ───────────────────────────────────────────────────────────────────────────────────────────

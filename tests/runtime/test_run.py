@@ -23,9 +23,10 @@ from harborage.planner import (
     SpawnTask,
 )
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.durable.engine import RunNotFoundError, RunPhase
+from harborage.runtime.durable.engine import RunEndedError, RunNotFoundError, RunPhase
 from harborage.runtime.durable.journal import Ended, Started, decode_entries
 from harborage.runtime.steering import (
+    NoOutstandingPauseError,
     PayloadInvalidError,
     Scope,
     ScopeMismatchError,
@@ -92,7 +93,7 @@ async def test_its_pause_is_answered_by_approve_and_reject_too(runtimes: Runtime
         assert await bench.end(run) == GOAL
         bench, run, _ = await begun(runtimes)
         pause = await bench.paused(run)
-        await run.reject(pause.token if is_named else "", reason="no")
+        await run.reject("no", token=pause.token if is_named else "")
         assert (await bench.end(run)).reason is FinishReason.CONSTRAINTS_CONFLICT
         assert await run.waiting() == []
 
@@ -112,7 +113,7 @@ async def test_a_call_that_waits_is_answered_by_its_token(runtimes: Runtimes) ->
     assert (await run.status()).phase is RunPhase.RUNNING
     await run.approve(pause.token, args={"text": "b"})
     second = await bench.paused(run)
-    await run.reject(second.token, reason="enough")
+    await run.reject("enough", token=second.token)
     await bench.end(run)
     observed = [event.payload for event in bench.recorder.events if event.type.startswith("tool.re")]
     assert [payload.reason for payload in observed] == ["enough"]
@@ -344,3 +345,35 @@ async def test_events_of_a_forgotten_run_come_to_an_end(runtimes: Runtimes) -> N
     for _ in range(3):
         await bench.run("other")
     assert [event.type async for event in run.events()] == ["bus.dropped"]
+
+
+async def test_what_a_run_asks_is_answered_where_it_is_listed(runtimes: Runtimes) -> None:
+    """Each open question has its tool, arguments and deadline, and the methods that answer it."""
+    script = [CALL, CALL, GOAL]
+    bench = await runtimes(ScriptedPlanner(script), tools=[note], approvals={"note": AlwaysDeny()})
+    run = await bench.start()
+    asked = await run.wait_pending()
+    assert (asked.tool, asked.args, asked.run_id) == ("note", {"text": "a"}, run.id)
+    assert asked.reason is PauseReason.APPROVAL_REQUIRED
+    assert [one.token for one in await run.pending()] == [asked.token]
+    await asked.reject("not today")
+    again = await run.wait_pending()
+    assert again.token != asked.token
+    await again.approve(args={"text": "b"})
+    assert (await bench.end(run)) == GOAL
+    said = [message.text for message in (await run.result()).messages if message.role == "tool"]
+    assert said == ["the call of 'note' was rejected: not today", "b"]
+    with pytest.raises(NoOutstandingPauseError, match="ended without asking"):
+        await run.wait_pending()
+
+
+async def test_a_question_is_answered_with_a_value(runtimes: Runtimes) -> None:
+    """The planner sees it as `answer`; a run that asks nothing takes none."""
+    bench, run, planner = await begun(runtimes, GOAL)
+    (asked,) = await run.pending()
+    assert asked.reason is PauseReason.AWAIT_INPUT
+    assert await run.answer(3)
+    assert (await bench.end(run)) == GOAL
+    with pytest.raises(RunEndedError):
+        await run.answer(4)
+    assert "3" in str(planner.calls[-1].context.trajectory)

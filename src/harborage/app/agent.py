@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from harborage.app.outputs import OutputType
     from harborage.identity import Identity
     from harborage.memory import Memory, MemoryStrategy
+    from harborage.runtime.chat import Busy, Chat
     from harborage.runtime.loop.limits import Limits
     from harborage.runtime.result import Result
     from harborage.runtime.run import Run
@@ -188,7 +189,7 @@ class Agent(Generic[OutT]):
         if answer is not None and isinstance(reasoner, ReasonerConfig):
             config = msgspec.structs.replace(reasoner.config, answer=answer)
             reasoner = msgspec.structs.replace(reasoner, config=config)
-        limits = self.options.limits.replaced(self.limits)
+        limits, has_model = self.options.limits.replaced(self.limits), isinstance(reasoner, ReasonerConfig)
         steps = self.options.max_steps if limits.steps is None else max(limits.steps, self.options.max_steps)
         return AgentSetup(
             name=self.name,
@@ -197,7 +198,8 @@ class Agent(Generic[OutT]):
             approvals=_policy_of(self.approvals),
             options=msgspec.structs.replace(self.options, limits=limits, max_steps=steps),
             context=sources_of(self.context),
-            memory=memory_of(self.memory, has_model=self.model is not None),
+            memory=memory_of("truncation" if self.memory is None else self.memory, has_model=has_model),
+            remembers=self.memory is not None,
             value=self,
             decode=None if answer is None else answer.decode,
         )
@@ -228,6 +230,19 @@ class Agent(Generic[OutT]):
     async def stream(self, goal: str, **choices: Unpack[RunChoices]) -> AsyncIterator[Run[OutT]]:
         """Start a run for a block that watches it; leaving the block stops looking, not the run."""
         yield await self.start(goal, **choices)
+
+    def session(self, id: str, *, busy: Busy | str = "wait") -> Chat[OutT]:
+        """Return the conversation of the local user in the session `id`; it goes on where it was left.
+
+        A message that comes while the one before is being answered waits in turn; with `busy="refuse"` it is refused.
+        In a service, `Runtime.session` says whose it is.
+
+        Raises:
+            InvalidOptionError: `id` is no text, or `busy` is neither.
+        """
+        from harborage.app.scripts import chat  # loaded by programs without a runtime of their own
+
+        return chat(self, id, busy)
 
     def run_sync(self, goal: str, **choices: Unpack[RunChoices]) -> Result[OutT]:
         """The same as `run`, for programs that are not async; it also works where an event loop runs already.

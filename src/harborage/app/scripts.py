@@ -26,6 +26,7 @@ from harborage.errors import error_reason
 from harborage.events import EventType
 from harborage.identity import Identity
 from harborage.ids import new_id
+from harborage.runtime.chat import Busy, Chat
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
 
@@ -48,23 +49,26 @@ class _Script:
     """The runtime of one event loop. Its task closes it when the loop ends its tasks."""
 
     def __init__(self) -> None:
-        self._started: WeakKeyDictionary[Agent[Any], RecordedAs[Any]] = WeakKeyDictionary()
+        self._started: WeakKeyDictionary[Agent[Any], dict[str, RecordedAs[Any]]] = WeakKeyDictionary()
         self._runtime: asyncio.Future[Runtime] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._crew = Crew(lambda name, error: _LOGGER.error("%s: %s", name, error_reason(error)))
 
-    async def started(self, agent: Agent[Any]) -> RecordedAs[Any]:
+    async def started(self, agent: Agent[Any], session: str) -> RecordedAs[Any]:
         """The agent, with a model if it names none, under the origin of the program.
 
-        So a command line that looks for a run finds its agent, and no other program claims its runs.
+        So a command line that looks for a run finds its agent, and no other program claims its runs; those of a
+        conversation are claimed by the next program that goes on with it, too.
         """
-        if (known := self._started.get(agent)) is not None:
-            return known
-        ready, chosen = await with_model(agent, "", os.environ)
-        if agent.model is None and chosen is not None:
-            _say(f"{agent.name}: model {chosen.model} ({chosen.why})")
-        origin = Origin(target=target_of(agent), mark=new_id(), folder=str(Path.cwd()))
-        return self._started.setdefault(agent, RecordedAs(ready, origin.text))
+        known = self._started.setdefault(agent, {})
+        if session not in known:
+            ready, chosen = await with_model(agent, "", os.environ)
+            if agent.model is None and chosen is not None:
+                _say(f"{agent.name}: model {chosen.model} ({chosen.why})")
+            mark = f"session-{session}" if session else new_id()
+            origin = Origin(target=target_of(agent), mark=mark, folder=str(Path.cwd()))
+            known.setdefault(session, RecordedAs(ready, origin.text))
+        return known[session]
 
     async def runtime(self, first: RecordedAs[Any]) -> Runtime:
         """The open runtime; the first agent opens it."""
@@ -91,6 +95,13 @@ class _Script:
 _SCRIPTS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Script]] = WeakKeyDictionary()
 
 
+async def _opened(agent: Agent[T], session: str = "") -> tuple[RecordedAs[T], Runtime]:
+    """The agent as the runtime of this event loop knows it, and that runtime."""
+    script = _SCRIPTS.setdefault(asyncio.get_running_loop(), _Script())
+    started = await script.started(agent, session)
+    return started, await script.runtime(started)
+
+
 async def start_run(agent: Agent[T], goal: str, *, who: Identity | None = None, limits: Limits | None = None) -> Run[T]:
     """Start a run of the agent in the runtime of this event loop; without `who` for the local user, in a new session.
 
@@ -98,11 +109,24 @@ async def start_run(agent: Agent[T], goal: str, *, who: Identity | None = None, 
         AgentNotReadyError: the agent names no model, and this machine has none.
         Exception: as of `Runtime.start`.
     """
-    script = _SCRIPTS.setdefault(asyncio.get_running_loop(), _Script())
-    started = await script.started(agent)
-    runtime = await script.runtime(started)
+    started, runtime = await _opened(agent)
     who = Identity("local", _user(), f"run-{new_id()}") if who is None else who
     return await runtime.start(started, goal, who=who, limits=limits)
+
+
+def chat(agent: Agent[T], session: str, busy: Busy | str) -> Chat[T]:
+    """The conversation of the local user with an agent, in the runtime of the event loop that sends its messages.
+
+    Raises:
+        InvalidOptionError: the session is no text, or `busy` no choice.
+    """
+
+    async def start(text: str, busy: Busy) -> Run[T]:
+        started, runtime = await _opened(agent, session)
+        who = Identity("local", _user(), session)
+        return await runtime.session(started, who=who, busy=busy).start(text)
+
+    return Chat(session, start, busy=busy)
 
 
 async def run_to_result(run: Run[T]) -> Result[T]:

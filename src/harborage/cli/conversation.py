@@ -329,7 +329,7 @@ class Conversation:
             case Approve(reason, args):
                 await run.approve(token, reason=reason, args=args)
             case Reject(reason):
-                await run.reject(token, reason=reason)
+                await run.reject(reason, token=token)
             case Answer(message):
                 await run.resume({"message": message})
             case Retry():

@@ -9,8 +9,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Required, Self, TypedDict, TypeVar, Unpack, overload
+from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from harborage.events import EventBus
     from harborage.events.bus import RunWriter
     from harborage.memory import Memory, MemoryStrategy, SessionMemory
+    from harborage.runtime.chat import Busy, Chat, Turns
     from harborage.runtime.durable.pauses.coordinator import Coordinator
     from harborage.runtime.effects.approval.model import ApprovalPolicy
     from harborage.runtime.effects.model import ModelChoice, PlannerChoice
@@ -75,6 +78,7 @@ class RunOptions(TypedDict, total=False):
     max_steps: int
     limits: Limits | None
     context: Context | Iterable[ProviderChoice]
+    remembers: bool | None
     scope: Scope
 
 
@@ -162,6 +166,7 @@ class Runtime:
         )
         self._open: tuple[Assembly, Crew] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._turns: WeakValueDictionary[Identity, Turns] = WeakValueDictionary()
 
     @property
     def bus(self) -> EventBus:
@@ -260,6 +265,7 @@ class Runtime:
         max_steps: int = 0,
         limits: Limits | None = None,
         context: Context | Iterable[ProviderChoice] = (),
+        remembers: bool | None = None,
         scope: Scope = Scope.OWNER_USER,
     ) -> Run:
         """Start a run of `agent` towards `goal`; return its handle at once.
@@ -270,8 +276,9 @@ class Runtime:
         `deadline` is absolute, `input_artifacts` are ids of artifacts of the session, `max_steps` 0 means the runtime's
         own limit. `limits` are what the run and all that it starts may use, in place of those that the runtime sets;
         the earlier of `deadline` and `limits.seconds` counts. `context` adds to what this run's planner is shown: a
-        value, or providers that are queried now, before the run has an id. `scope` is what the handle may do: an owner
-        steers the run, an admin also changes its priority.
+        value, or providers that are queried now, before the run has an id. `remembers` says whether the run is shown
+        what was said in its session, and is remembered in it; by default as its agent says. `scope` is what the handle
+        may do: an owner steers the run, an admin also changes its priority.
 
         Raises:
             RuntimeClosedError, EngineElsewhereError: outside `async with`, or on another event loop than that.
@@ -302,8 +309,28 @@ class Runtime:
         given = await chosen.context_providers.resolve_choice(
             context, ContextRequest(who=wanted.identity, goal=goal, query=goal)
         )
-        start = StartOptions(chosen.name, max_steps, given, limits=limits)
+        start = StartOptions(chosen.name, max_steps, given, limits=limits, remembers=remembers)
         return self._handle(await self._starter.start(wanted, start), scope, since, chosen.decode)
+
+    def session(self, agent: AgentLike[T], *, who: Identity, busy: Busy | str = "wait") -> Chat[T]:
+        """Return the conversation with `agent` in the session of `who`; it goes on where it was left.
+
+        A message that comes while the one before is being answered waits in turn; with `busy="refuse"` it is refused.
+
+        Raises:
+            IdentityRequiredError: `who` is incomplete.
+            InvalidOptionError: `busy` is neither.
+        """
+        from harborage.runtime.chat import Chat, Turns  # loaded by the first conversation
+
+        require_triple(who, "session")
+
+        async def start(text: str, busy: Busy) -> Run[T]:
+            turns = self._turns.setdefault(who, Turns(self._parts_here().store, who))
+            begin = partial(self.start, agent, text, who=who, remembers=True)
+            return await turns.take(begin, partial(self.run, who=who), busy)
+
+        return Chat(who.session_id, start, busy=busy)
 
     async def fork(
         self,
@@ -423,8 +450,10 @@ class Runtime:
         agents = self._parts.agents
         known = [one.name for one in agents]
         if not isinstance(agent, str):
-            if not isinstance(goal, str):
-                raise InvalidOptionError("goal", goal, message="start(agent, goal, who=…): the goal is missing")
+            if goal is None:
+                has_agent = hasattr(agent, "setup")
+                text = "start(agent, goal, who=…): the goal is missing" if has_agent else ""
+                raise InvalidOptionError("start: goal", agent, "a text", message=text)
             return agents.of_value(agent) or await agents.open(agent.setup()), goal
         if goal is None:
             if len(known) > 1:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 from typing_extensions import TypeVar
 
 from harborage.errors import InvalidOptionError, at_least
-from harborage.events import BusClosedError
+from harborage.events import BusClosedError, EventType, LLMCompletionChunkPayload
 from harborage.ids import new_id
+from harborage.planner.decisions import ChunkKind
 from harborage.planner.errors import ToolContextLostError
 from harborage.runtime.durable.engine import Engine, RunEndedError, RunStatus
 from harborage.runtime.durable.inbox import emit_rejection
@@ -26,15 +27,21 @@ from harborage.runtime.loop.pauses import Pause, PauseFilter
 from harborage.tasks.rules import check_priority
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from harborage.events import Event, EventBus
     from harborage.identity import Quadruple
-    from harborage.planner import Finish
+    from harborage.planner import Finish, PauseReason
     from harborage.runtime.durable.pauses.coordinator import Coordinator
     from harborage.runtime.result import Result
     from harborage.tasks import TaskRegistry
 
 
 OutT_co = TypeVar("OutT_co", covariant=True, default=Any)
+
+
+_QUESTIONS: Final = frozenset({EventType.TOOL_APPROVAL_REQUESTED, EventType.PAUSE_REQUESTED})
+_CONTENT: Final = str(ChunkKind.CONTENT)
 
 
 def _as_it_is(payload: Any) -> Any:
@@ -116,6 +123,39 @@ class Run(Generic[OutT_co]):
         who = self.who
         mine = PauseFilter(users=(who.user_id,), sessions=(who.session_id,), runs=(who.run_id,))
         return list((await self._pauses.list(mine, page_size=200, who=who)).rows)
+
+    async def pending(self) -> list[Pending]:
+        """Return the questions of this run that nobody has answered yet, each with the methods that answer it."""
+        return [Pending(self, pause) for pause in await self.waiting() if not pause.answering]
+
+    async def wait_pending(self) -> Pending:
+        """Wait until the run asks a person something; return the oldest open question.
+
+        Raises:
+            NoOutstandingPauseError: it ended without asking.
+            RunBlockedError: it is blocked, as of `finished`.
+        """
+        async with aclosing(self.events(children=False)) as events:
+            if found := await self.pending():
+                return found[-1]
+            async for event in events:
+                if event.type in _QUESTIONS and (found := await self.pending()):
+                    return found[-1]
+        raise NoOutstandingPauseError(f"run {self.id} has ended without asking anybody")
+
+    async def text(self) -> AsyncGenerator[str, None]:
+        """Yield what the model writes, piece by piece as it comes, without that of the tasks that the run spawned.
+
+        Pieces are not stored: a caller who comes late gets those that are still to come.
+
+        Raises:
+            Exception: as of `events`.
+        """
+        async with aclosing(self.events(children=False)) as events:
+            async for event in events:
+                piece = event.payload
+                if isinstance(piece, LLMCompletionChunkPayload) and piece.kind == _CONTENT and piece.delta:
+                    yield piece.delta
 
     def events(self, *, children: bool = True, after: int = 0) -> AsyncGenerator[Event, None]:
         """Yield the run's events from beginning to end, with those of the tasks it spawned unless `children` is False.
@@ -213,8 +253,10 @@ class Run(Generic[OutT_co]):
         _check_text("approve", "reason", reason)
         return await self._answer(ControlType.APPROVE, token, _answer_body(reason, args))
 
-    async def reject(self, token: str = "", *, reason: str = "") -> bool:
-        """Reject the pause `token`, by default the only open one. If it is not the approval of a call, the run ends.
+    async def reject(self, reason: str = "", *, token: str = "") -> bool:
+        """Reject the pause `token`, by default the only open one; the planner sees the reason.
+
+        If it is not the approval of a call, the run ends.
 
         Raises:
             Exception: as `approve`.
@@ -222,6 +264,15 @@ class Run(Generic[OutT_co]):
         _check_text("reject", "token", token)
         _check_text("reject", "reason", reason)
         return await self._answer(ControlType.REJECT, token, _answer_body(reason, None))
+
+    async def answer(self, value: Any) -> bool:
+        """Answer the only open question with a value, which the planner sees as `answer`.
+
+        Raises:
+            NoOutstandingPauseError, PauseAmbiguousError: none or several are open; `pending` lists them.
+            Exception: as `resume`.
+        """
+        return await self.resume({"token": await self._find_pause(ControlType.RESUME, ""), "answer": value})
 
     async def prioritize(self, priority: int) -> bool:
         """Change the priority of the run's task; needs a handle with `scope=Scope.ADMIN`.
@@ -283,6 +334,85 @@ class Run(Generic[OutT_co]):
         except (SteeringError, ToolContextLostError) as error:
             await self._publish_refusal(type, error)
             raise
+
+
+class Pending:
+    """One open question of a run. `token` names it; `deadline` is until when it can be answered, None for ever.
+
+    `tool` and `args` are those of the call that waits for approval; for any other question they are empty.
+    """
+
+    def __init__(self, run: Run[Any], pause: Pause) -> None:
+        self._run = run
+        self.pause = pause
+
+    @property
+    def token(self) -> str:
+        """What names the question in an answer."""
+        return self.pause.token
+
+    @property
+    def run_id(self) -> str:
+        """The run that waits."""
+        return self.pause.identity.run_id
+
+    @property
+    def reason(self) -> PauseReason:
+        """Why the run waits."""
+        return self.pause.reason
+
+    @property
+    def tool(self) -> str:
+        """The tool whose call waits for approval."""
+        return str(self._payload.get("tool") or "")
+
+    @property
+    def args(self) -> dict[str, Any]:
+        """The arguments of that call, without secrets."""
+        summary = self._payload.get("args_summary")
+        given = summary.get("args") if isinstance(summary, dict) else None
+        return given if isinstance(given, dict) else {}
+
+    @property
+    def question(self) -> str:
+        """What the person is asked."""
+        return str(self._payload.get("question") or self._payload.get("reason") or "")
+
+    @property
+    def deadline(self) -> datetime | None:
+        """Until when it can be answered."""
+        return self.pause.deadline
+
+    @property
+    def _payload(self) -> dict[str, Any]:
+        return self.pause.payload or {}
+
+    def __repr__(self) -> str:
+        return f"Pending({self.tool or self.reason}, token={self.token!r})"
+
+    async def approve(self, *, args: dict[str, Any] | None = None, reason: str = "") -> bool:
+        """Approve it; `args` replace the arguments of the call.
+
+        Raises:
+            Exception: as of `Run.approve`.
+        """
+        return await self._run.approve(self.token, args=args, reason=reason)
+
+    async def reject(self, reason: str = "") -> bool:
+        """Reject it; the planner sees the reason.
+
+        Raises:
+            Exception: as of `Run.reject`.
+        """
+        return await self._run.reject(reason, token=self.token)
+
+    async def answer(self, value: Any) -> bool:
+        """Answer it with a value, which the planner sees.
+
+        Raises:
+            Exception: as of `Run.resume`.
+        """
+        return await self._run.resume({"token": self.token, "answer": value})
 
 
 def _check_object(method: str, name: str, value: object, *, may_be_none: bool = True) -> None:

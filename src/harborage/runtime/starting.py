@@ -37,6 +37,7 @@ class StartOptions(NamedTuple):
     context: Context | None = None
     fork: Fork | None = None
     limits: Limits | None = None
+    remembers: bool | None = None
 
 
 class RunStarter:
@@ -91,7 +92,8 @@ class RunStarter:
         chosen = self._parts.agents.get(start.agent)
         limits = chosen.options.limits if start.limits is None else start.limits
         is_child = bool(task.parent_task_id)
-        remembers = chosen.context_providers.memory is not None and not is_child
+        wants_memory = chosen.remembers if start.remembers is None else start.remembers
+        remembers = wants_memory and chosen.context_providers.memory is not None and not is_child
         return RunRequest(
             who=who,
             goal=goal,

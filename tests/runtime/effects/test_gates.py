@@ -135,7 +135,7 @@ async def test_a_policy_derived_from_a_built_in_one_is_asked_about_each_call(run
         run = await bench.start()
         pause = await bench.paused(run)
         assert pause.payload["tool"] == "write", f"{policy}: asked about another call"
-        await run.reject(pause.token)
+        await run.reject(token=pause.token)
         assert "tool.invoked" not in bench.types("tool."), f"{policy}: the call was made without approval"
 
 
@@ -168,7 +168,7 @@ async def test_a_policy_of_ones_own_decides_by_the_call(runtimes: Runtimes) -> N
     bench = await runtimes([READ, WRITE, everything], tools=[read, write], approvals=look)
     run = await bench.start()
     pause = await bench.paused(run)
-    await run.reject(pause.token, reason="no")
+    await run.reject("no", token=pause.token)
     observed = (await bench.end(run)).payload
     assert observed[0] == "read b"
     assert "no" in observed[1]["error"]
@@ -206,7 +206,7 @@ async def test_branches_are_approved_one_by_one(runtimes: Runtimes) -> None:
     run = await bench.start()
     await settle()
     first, second = sorted(await run.waiting(), key=lambda pause: pause.payload["args_summary"]["args"]["text"])
-    await run.reject(second.token, reason="not c")
+    await run.reject("not c", token=second.token)
     await settle()
     await run.approve(first.token)
     ((observed),) = (await bench.end(run)).payload
@@ -235,7 +235,7 @@ async def test_many_calls_may_wait_at_one_gate(runtimes: Runtimes) -> None:
         if index % 2:
             await run.approve(pause.token)
         else:
-            await run.reject(pause.token, reason=f"not {index}")
+            await run.reject(f"not {index}", token=pause.token)
     for index, run in enumerate(runs):
         (observed,) = (await bench.end(run)).payload
         assert observed == "wrote a" if index % 2 else f"not {index}" in observed["error"]
@@ -276,7 +276,7 @@ async def test_a_policy_for_all_guards_tools_that_are_registered_later(runtimes:
                 await run.approve((await bench.paused(run)).token)
             pause = await bench.paused(run)
             assert pause.payload["tool"] == "write", f"{policy}, {decision}"
-            await run.reject(pause.token, reason="not now")
+            await run.reject("not now", token=pause.token)
             (_, seen) = (await bench.end(run)).payload
             assert "not now" in str(seen), f"{policy}, {decision}"
 

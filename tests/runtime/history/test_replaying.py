@@ -194,7 +194,7 @@ async def answer(run: Run, token: str, how: str) -> None:
         case "edit":
             await run.approve(token, args={"text": "edited"})
         case "reject":
-            await run.reject(token, reason="no")
+            await run.reject("no", token=token)
 
 
 @given(

@@ -79,6 +79,7 @@ class AgentLike(Protocol[OutT_co]):
 class AgentSetup(msgspec.Struct, frozen=True, kw_only=True):
     """What one agent is made of, before anything is opened. A runtime with a single agent may leave its name empty.
 
+    `remembers` says whether each run has the memory of its session; otherwise only those that ask for it have it.
     `value` is what described the agent, for programs that start its runs by it; `decode` makes its output of the
     payload of a finish.
     """
@@ -91,6 +92,7 @@ class AgentSetup(msgspec.Struct, frozen=True, kw_only=True):
     summariser: Summariser | None = None
     context: tuple[ContextSource, ...] = ()
     memory: Memory | SessionMemory | None = None
+    remembers: bool = True
     value: object = None
     decode: Callable[[Any], Any] | None = None
 
@@ -185,6 +187,7 @@ class AgentParts(msgspec.Struct, frozen=True, kw_only=True):
     table: EffectTable
     program: AgentProgram
     context_providers: ContextProviders
+    remembers: bool
     asks_context: bool
     token_budget: int
     check_price: Callable[[], Awaitable[None]]
@@ -322,6 +325,7 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
         table=effects.table(),
         program=_program(options, shared, reasoner, effects, catalog, gates),
         context_providers=providers,
+        remembers=setup.remembers,
         asks_context=bool(setup.context),
         token_budget=reasoner.token_budget(options.token_budget),
         check_price=reasoner.check_price,

@@ -10,7 +10,7 @@ import msgspec
 
 from harborage.callables import require_async
 from harborage.errors import InvalidOptionError, at_least, one_of
-from harborage.planner.config import DEFAULT_SKILLS_CONTEXT_MAX
+from harborage.planner.config import DEFAULT_SKILLS_CONTEXT_MAX, check_operator_config, registered_drivers
 from harborage.runtime.loop.controls import Scope
 from harborage.runtime.loop.limits import Limits
 from harborage.sessions import SessionPolicy
@@ -134,7 +134,12 @@ def _expectation(name: str, given: Any) -> str:
 
 
 def with_operator(options: RuntimeOptions, section: OperatorPlannerConfig) -> RuntimeOptions:
-    """Return the options with the values of an operator's planner section; a value of 0 there changes nothing."""
+    """Return the options with the values of an operator's planner section; a value of 0 there changes nothing.
+
+    Raises:
+        InvalidConfigError: the section holds a value that means nothing.
+    """
+    check_operator_config(section, drivers=registered_drivers())
     return msgspec.structs.replace(
         options,
         max_skills=section.skills_context_max or options.max_skills,

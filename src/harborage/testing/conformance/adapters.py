@@ -220,7 +220,7 @@ async def an_approval_holds_a_tool(bench: AdapterBench) -> None:
         await run.approve((await run.waiting())[0].token, args={"a": 20, "b": 1})
         await _until(lambda: len(model.requests) == 2)
         await _wait_until_paused(run)
-        await run.reject((await run.waiting())[0].token, reason="once is enough")
+        await run.reject("once is enough", token=(await run.waiting())[0].token)
         expect_equal((await run.finished()).payload, "done", "payload")
     first, second = texts_of(model.requests[2].messages, Role.TOOL)
     expect_equal((first, tools.calls), ("21", ["add"]), "the approved call")
