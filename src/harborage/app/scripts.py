@@ -20,10 +20,10 @@ from weakref import WeakKeyDictionary
 
 from harborage.app.agent import RecordedAs
 from harborage.app.model_choice import with_model
-from harborage.app.project import DATA_FOLDER, Origin, artifact_folder, make_data_folder
+from harborage.app.project import DATA_FOLDER, Origin, artifact_folder, make_data_folder, remember_started
 from harborage.concurrency import Crew
 from harborage.errors import error_reason
-from harborage.events import EventType
+from harborage.events import PauseRequestedPayload, ToolApprovalRequestedPayload
 from harborage.identity import Identity
 from harborage.ids import new_id
 from harborage.runtime.chat import Busy, Chat
@@ -42,7 +42,6 @@ _LOGGER: Final = logging.getLogger("harborage")
 _VARIABLE: Final = "HARBORAGE_STORAGE"
 _DEFAULT: Final = f"sqlite:{DATA_FOLDER}/harborage.db"
 _MEMORY: Final = "memory:"
-_QUESTIONS: Final = frozenset({EventType.TOOL_APPROVAL_REQUESTED, EventType.PAUSE_REQUESTED})
 
 
 class _Script:
@@ -67,6 +66,8 @@ class _Script:
                 _say(f"{agent.name}: model {chosen.model} ({chosen.why})")
             mark = f"session-{session}" if session else new_id()
             origin = Origin(target=target_of(agent), mark=mark, folder=str(Path.cwd()))
+            if _storage(os.environ) is not None:
+                remember_started(origin.target, Path.cwd())  # so that a command may execute it again
             known.setdefault(session, RecordedAs(ready, origin.text))
         return known[session]
 
@@ -143,10 +144,16 @@ async def _tell_questions(run: Run[Any]) -> None:
     """Say what the run waits for."""
     is_kept = _storage(os.environ) is not None
     async for event in run.events():
-        if event.type in _QUESTIONS:
-            how = f"harborage pending, then harborage approve {run.id}" if is_kept else "run.approve() answers it"
-            _say(f"run {run.id} waits for a person: {how}")
-            return
+        match event.payload:
+            case ToolApprovalRequestedPayload() as asked:
+                what, token = asked.tool, asked.pause_token
+            case PauseRequestedPayload() as asked:
+                what, token = str(asked.reason), asked.token
+            case _:
+                continue
+        how = f"harborage approve {token} (or reject, answer)" if is_kept else "run.approve(), run.reject(…)"
+        _say(f"run {run.id} waits for a person, {what}: {how}")
+        return
 
 
 def run_blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:

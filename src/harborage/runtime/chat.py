@@ -15,6 +15,7 @@ from typing_extensions import TypeVar
 
 from harborage.errors import HarborageError, InvalidOptionError, one_of
 from harborage.runtime.durable.engine import RunFailedError
+from harborage.runtime.starting import MESSAGE
 from harborage.store import LIVE, RunQuery, RunRow, Store
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Turns:
             tenant=who.tenant_id, user=who.user_id, session=who.session_id, statuses=LIVE, oldest_first=True
         )
         rows: list[RunRow] = (await self._store.runs(mine)).rows
-        return next((row.run_id for row in rows if not row.parent), None)
+        return next((row.run_id for row in rows if row.description == MESSAGE), None)
 
 
 async def _ended(run: Run[Any]) -> None:

@@ -39,7 +39,7 @@ from harborage.runtime.effects.task_runs import Admission
 from harborage.runtime.loop.context import Context, ContextRequest, ProviderChoice
 from harborage.runtime.loop.controls import AppliedControl, Scope
 from harborage.runtime.run import Run
-from harborage.runtime.starting import RunStarter, StartOptions, abandon
+from harborage.runtime.starting import MESSAGE, RunStarter, StartOptions, abandon
 from harborage.store import LIVE, RunQuery
 from harborage.tasks import SpawnRequest, Task, TaskKind, TaskRegistry
 
@@ -301,6 +301,7 @@ class Runtime:
             identity=who.with_run(""),
             kind=TaskKind.FOREGROUND,
             query=goal,
+            description=MESSAGE if remembers else "",
             priority=priority,
             input_artifact_ids=await checked_inputs(parts.artifacts, who, input_artifacts),
             deadline=limits.until(deadline, self._setup.clock.now()),
@@ -312,8 +313,16 @@ class Runtime:
         start = StartOptions(chosen.name, max_steps, given, limits=limits, remembers=remembers)
         return self._handle(await self._starter.start(wanted, start), scope, since, chosen.decode)
 
-    def session(self, agent: AgentLike[T], *, who: Identity, busy: Busy | str = "wait") -> Chat[T]:
-        """Return the conversation with `agent` in the session of `who`; it goes on where it was left.
+    @overload
+    def session(self, agent: str, *, who: Identity, busy: Busy | str = "wait") -> Chat[Any]: ...
+
+    @overload
+    def session(self, agent: AgentLike[T], *, who: Identity, busy: Busy | str = "wait") -> Chat[T]: ...
+
+    def session(self, agent: AgentLike[T] | str, *, who: Identity, busy: Busy | str = "wait") -> Chat:
+        """Return the conversation with `agent`, or the agent of that name, in the session of `who`.
+
+        It goes on where it was left.
 
         A message that comes while the one before is being answered waits in turn; with `busy="refuse"` it is refused.
 
@@ -325,7 +334,7 @@ class Runtime:
 
         require_triple(who, "session")
 
-        async def start(text: str, busy: Busy) -> Run[T]:
+        async def start(text: str, busy: Busy) -> Run:
             turns = self._turns.setdefault(who, Turns(self._parts_here().store, who))
             begin = partial(self.start, agent, text, who=who, remembers=True)
             return await turns.take(begin, partial(self.run, who=who), busy)

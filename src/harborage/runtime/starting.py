@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from harborage.runtime.history.forking import Fork
     from harborage.runtime.loop.context import Context
     from harborage.store import Commit, Committed
+
+
+MESSAGE: Final = "message of a conversation"
+"""The description of a run that answers a message in its session: the next message waits for its end."""
 
 
 class StartOptions(NamedTuple):

@@ -235,7 +235,10 @@ async def _list_sessions(tenants: Tenants, me: Identity) -> Any:
 async def _start(tenants: Tenants, me: Identity) -> Any:
     if len(tenants.known.get("run", ())) >= 2 * len(tenants.principals) and tenants.luck.random() < 0.98:
         return None
-    run = await tenants.runtime.start(tenants.value(me), who=me)
+    if len(tenants.known.get("run", ())) % 2:
+        run = await tenants.runtime.session("", who=me).start(tenants.value(me))
+    else:
+        run = await tenants.runtime.start(tenants.value(me), who=me)
     tenants.note("run", me, run.id)
     return await run.finished()
 
