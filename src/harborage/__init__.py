@@ -13,6 +13,7 @@ from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
     from harborage.app import Agent as Agent
+    from harborage.app.outputs import json_schema as json_schema
     from harborage.artifacts import ArtifactRef as ArtifactRef
     from harborage.errors import HarborageError as HarborageError
     from harborage.events import Event as Event
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from harborage.planner.deterministic import DeterministicPlanner as DeterministicPlanner
     from harborage.planner.finish import FinishPlanner as FinishPlanner
     from harborage.runtime.approval import ApprovalGate as ApprovalGate
+    from harborage.runtime.durable.engine import RunFailedError as RunFailedError
     from harborage.runtime.effects.options import RuntimeOptions as RuntimeOptions
     from harborage.runtime.host import Runtime as Runtime
     from harborage.runtime.loop.context import Context as Context
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from harborage.runtime.loop.limits import Limits as Limits
     from harborage.runtime.pauses import Pause as Pause
     from harborage.runtime.pauses import PauseDecision as PauseDecision
+    from harborage.runtime.result import Result as Result
     from harborage.runtime.run import Run as Run
     from harborage.runtime.steering import ControlType as ControlType
     from harborage.runtime.steering import RunLoop as RunLoop
@@ -69,6 +72,7 @@ else:
         __name__,
         {
             "harborage.app": "Agent",
+            "harborage.app.outputs": "json_schema",
             "harborage.artifacts": "ArtifactRef",
             "harborage.errors": "HarborageError",
             "harborage.events": "Event EventBus EventType Filter",
@@ -87,6 +91,8 @@ else:
             "harborage.runtime.loop.limits": "Limits",
             "harborage.runtime.effects.options": "RuntimeOptions",
             "harborage.runtime.pauses": "Pause PauseDecision",
+            "harborage.runtime.durable.engine": "RunFailedError",
+            "harborage.runtime.result": "Result",
             "harborage.runtime.run": "Run",
             "harborage.runtime.steering": "ControlType RunLoop Scope",
             "harborage.tasks": "TaskKind",
