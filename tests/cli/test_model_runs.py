@@ -143,7 +143,7 @@ def test_a_run_whose_provider_is_down_is_left_and_resumed(piped: Start, in_pipe:
     assert "interrupted: provider unavailable" in shown.out
     doctor = in_pipe("doctor")
     doctor.end()
-    assert f"harborage resume {row['run']} tries now" in doctor.out + doctor.err
+    assert f"harborage resume {row['run_id']} tries now" in doctor.out + doctor.err
     again = in_pipe("resume", row["run_id"], **provider.env)
     assert again.end() == 0
     assert again.out == "Fine again.\n"
