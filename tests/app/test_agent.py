@@ -12,9 +12,12 @@ import pytest
 
 from harborage import Agent, Finish, FinishReason, Identity, Limits, Runtime, tool
 from harborage.app.outputs import json_schema
+from harborage.app.project import Origin
 from harborage.errors import InvalidOptionError
 from harborage.runtime.durable.engine import RunFailedError
 from harborage.runtime.run import Run
+from harborage.state.storage import open_storage
+from harborage.store import RunQuery
 from harborage.testing.llm import ScriptedLLM, calls_tools, says
 from harborage.tools.errors import UnsupportedTypeError
 from tests.kit.planners import StepPlanner
@@ -255,3 +258,24 @@ async def test_leaving_a_stream_does_not_end_its_run() -> None:
     await run.message("hello")
     gate.set()
     assert (await run.result()).output == "done"
+
+
+async def test_the_runs_of_a_script_are_kept_under_its_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a command line finds agent and folder again, whatever the session is called."""
+    monkeypatch.setenv("HARBORAGE_STORAGE", f"sqlite:{tmp_path / 'runs.db'}")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+    def script() -> None:
+        async def main() -> None:
+            support = agent_that(says("hi"))
+            await support.run("go")
+            await support.session("a?b#c").send("go")
+
+        asyncio.run(main())
+
+    await asyncio.to_thread(script)
+    async with await open_storage(f"sqlite:{tmp_path / 'runs.db'}") as storage:
+        origins = [Origin.of(row.agent) for row in (await storage.store.runs(RunQuery())).rows]
+    assert [(one.target, one.folder) for one in origins] == [("support", str(tmp_path))] * 2
+    assert sorted(one.mark.startswith("session-") for one in origins) == [False, True]

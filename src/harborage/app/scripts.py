@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import quote
 from weakref import WeakKeyDictionary
 
 from harborage.app.agent import RecordedAs
@@ -64,7 +65,7 @@ class _Script:
             ready, chosen = await with_model(agent, "", os.environ)
             if agent.model is None and chosen is not None:
                 _say(f"{agent.name}: model {chosen.model} ({chosen.why})")
-            mark = f"session-{session}" if session else new_id()
+            mark = f"session-{quote(session, safe='')}" if session else new_id()
             origin = Origin(target=target_of(agent), mark=mark, folder=str(Path.cwd()))
             if _storage(os.environ) is not None:
                 remember_started(origin.target, Path.cwd())  # so that a command may execute it again
