@@ -17,6 +17,7 @@ from rich.console import Console
 
 from harborage import codec
 from harborage.app.project import is_command_session
+from harborage.cli.find import find_named_run
 from harborage.cli.questions import (
     is_approval,
     is_held_by_control,
@@ -26,7 +27,7 @@ from harborage.cli.questions import (
     shown_args,
 )
 from harborage.cli.status import reason_of, status_of
-from harborage.cli.storage import WrongUseError, find_unfinished, open_kept_storage, release_expired_leases
+from harborage.cli.storage import WrongUseError, open_kept_storage, release_expired_leases
 from harborage.cli.text import arguments, printable, shortened
 from harborage.clock import SYSTEM_CLOCK
 from harborage.events import DurableEventBus
@@ -205,7 +206,7 @@ async def _find(storage: Storage, name: str, pauses: Coordinator, url: str) -> t
     if question is not None:
         return await find_run(storage.store, question.identity.run_id, where=url), [question]
     try:
-        record = await find_unfinished(storage.store, name, where=url)
+        record = await find_named_run(storage.store, name, where=url, is_unfinished=True)
     except RunNotFoundError:
         matching = [one for one in await pauses.list_all_open() if name and is_part(name, one.token)]
         if len(matching) != 1:

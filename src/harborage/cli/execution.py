@@ -24,6 +24,7 @@ from harborage.app import Agent, TargetError, assistant, is_target, load_agent, 
 from harborage.app.agent_runtime import has_attachments, recorded_agent
 from harborage.app.project import FolderGoneError, Origin, command_session, remember_started
 from harborage.cli.feed import JournalFollower, observe_storage
+from harborage.cli.find import find_named_run
 from harborage.cli.journal_view import RecordedEntry, new_view
 from harborage.cli.open_session import SessionOptions
 from harborage.cli.output import Output, OutputLostError, Style
@@ -45,7 +46,6 @@ from harborage.cli.storage import (
     absolute_url,
     allow_agent,
     artifacts_folder,
-    find_unfinished,
     open_kept_storage,
     release_expired_leases,
 )
@@ -226,7 +226,7 @@ async def _find(options: ResumeOptions, *, can_ask: bool) -> _Found | Ending:
     async with open_kept_storage(options.url) as storage:
         await release_expired_leases(storage)
         if options.run:
-            record = await find_unfinished(storage.store, options.run, where=options.url)
+            record = await find_named_run(storage.store, options.run, where=options.url, is_unfinished=True)
         else:
             unfinished = root_runs(await all_runs(storage.store, RunQuery(statuses=LIVE)))
             if not unfinished and not (await storage.store.runs(RunQuery(limit=1))).rows:

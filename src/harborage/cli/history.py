@@ -71,13 +71,14 @@ def replay(
 async def _replay(url: str, run: str, agent: str, *, is_json: bool) -> int:
     from harborage.app.agent_runtime import as_it_ran, recorded_agent, replay_agent
     from harborage.app.frozen_run import shown_json
+    from harborage.cli.find import find_named_run
     from harborage.cli.status import agent_of
     from harborage.cli.storage import allow_agent
     from harborage.cli.text import masked, printable, wire_json
-    from harborage.runtime.history import find_run, read_run
+    from harborage.runtime.history import read_run
 
     async with open_kept_storage(url) as storage:
-        record = await find_run(storage.store, run, where=url)
+        record = await find_named_run(storage.store, run, where=url)
         entries = await read_run(storage.store, record.run_id)
     target = agent or agent_of(record)
     if target and not agent:
@@ -129,14 +130,15 @@ async def _freeze(url: str, run: str, agent: str, out: Path, *, force: bool) -> 
     from harborage.app.frozen_run import FrozenRun, attached_to, cleaner, write_frozen
     from harborage.app.frozen_run import freeze as frozen_files
     from harborage.artifacts import ArtifactConfig, open_artifacts
+    from harborage.cli.find import find_named_run
     from harborage.cli.status import agent_of
     from harborage.cli.storage import allow_agent
     from harborage.cli.text import masked, printable
     from harborage.codec import decode
-    from harborage.runtime.history import find_run, read_run
+    from harborage.runtime.history import read_run
 
     async with open_kept_storage(url) as storage:
-        record = await find_run(storage.store, run, where=url)
+        record = await find_named_run(storage.store, run, where=url)
         entries = await read_run(storage.store, record.run_id)
     target = agent or agent_of(record)
     if target and not agent:
@@ -227,16 +229,17 @@ async def _fork(options: _ForkOptions) -> int:
     from harborage.app import with_model
     from harborage.app.agent_runtime import as_it_ran, open_kept_runtime, recorded_agent
     from harborage.app.project import Origin, close_command_session, command_session, copy_artifacts, is_command_session
+    from harborage.cli.find import find_named_run
     from harborage.cli.status import agent_of
     from harborage.cli.storage import allow_agent
     from harborage.clock import SYSTEM_CLOCK
     from harborage.identity import Identity
     from harborage.ids import new_id
-    from harborage.runtime.history import find_run, fork_at, read_run
+    from harborage.runtime.history import fork_at, read_run
     from harborage.runtime.loop.limits import Limits
 
     async with open_kept_storage(options.url, writes=True) as storage:
-        record = await find_run(storage.store, options.run, where=options.url)
+        record = await find_named_run(storage.store, options.run, where=options.url)
         parent = await read_run(storage.store, record.run_id)
         fork_at(parent, options.at, now=SYSTEM_CLOCK.now())  # refuses a step that is not there before anything opens
         target = options.agent or agent_of(record)

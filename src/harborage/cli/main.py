@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "resume": ("harborage.cli.run:resume", "[RUN] [OPTIONS]", "Resume a run that has not ended, in this terminal."),
     "models": ("harborage.cli.models:models", "list | pull NAME", "List or download models for this machine."),
     "runs": ("harborage.cli.runs:runs", "list | show RUN [OPTIONS]", "List the kept runs, or show one."),
+    "pending": ("harborage.cli.pending:pending", "[OPTIONS]", "List what waits for a person."),
     "doctor": ("harborage.cli.doctor:doctor", "[OPTIONS]", "Check the database and list pending work."),
     "approve": ("harborage.cli.controls:approve", "RUN|TOKEN [OPTIONS]", "Approve the call that a run waits for."),
     "reject": ("harborage.cli.controls:reject", "RUN|TOKEN [OPTIONS]", "Reject the call that a run waits for."),
@@ -42,7 +43,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 
 _GROUPS = {
     "Work": ("run", "resume", "models"),
-    "Look": ("runs", "doctor"),
+    "Look": ("pending", "runs", "doctor"),
     "Answer": ("approve", "reject", "answer"),
     "Steer": ("message", "cancel"),
     "History": ("replay", "fork", "freeze"),

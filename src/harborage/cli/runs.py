@@ -134,13 +134,14 @@ def _counted(listed: Sequence[ListedRun]) -> str:
 
 async def _show(url: str, wanted: str, *, is_json: bool) -> int:
     from harborage.app.frozen_run import shown_json
+    from harborage.cli.find import find_named_run
     from harborage.cli.status import agent_of, reason_of, status_of
     from harborage.cli.text import fit_terminal, masked, printable, wire_json
-    from harborage.runtime.history import build_history, find_run, read_run, render_history
+    from harborage.runtime.history import build_history, read_run, render_history
 
     async with open_kept_storage(url) as storage:
         await release_expired_leases(storage)
-        record = await find_run(storage.store, wanted, where=url)
+        record = await find_named_run(storage.store, wanted, where=url)
         history = build_history(await read_run(storage.store, record.run_id))
     if is_json:
         sys.stdout.write(wire_json(shown_json(history.to_json())) + "\n")

@@ -23,7 +23,6 @@ from harborage.errors import HarborageError
 
 if TYPE_CHECKING:
     from harborage.state.storage import Storage
-    from harborage.store import RunRow, Store
 
 DEFAULT_STORAGE: Final = "sqlite:.harborage/harborage.db"
 STORAGE_VARIABLE: Final = "HARBORAGE_STORAGE"
@@ -39,7 +38,7 @@ def flag(text: str) -> Parameter:
     return Parameter(help=text, negative="", show_default=False)
 
 
-RunId: TypeAlias = Annotated[str, Parameter(help="The run's id, or its last characters; six tell it from others.")]
+RunId: TypeAlias = Annotated[str, Parameter(help="The run's handle, such as Q7TX2M, its id, or last for the newest.")]
 StorageUrl: TypeAlias = Annotated[
     str,
     Parameter(
@@ -152,27 +151,6 @@ async def release_expired_leases(storage: Storage) -> None:
         except (DatabaseFullError, DatabaseLockedError, DatabaseReadOnlyError) as error:
             logged = [f"{error}; {_AS_STORED}"]  # the logs before it say the same
     _warn(logged)
-
-
-async def find_unfinished(store: Store, wanted: str, *, where: str) -> RunRow:
-    """Return the run whose id is `wanted` or begins or ends with it; of several the started one that has not ended.
-
-    Raises:
-        RunNotFoundError: there is none.
-        RunPrefixError: there are several.
-    """
-    from harborage.cli.status import root_runs
-    from harborage.runtime.history import RunPrefixError, all_runs, find_run
-    from harborage.store import LIVE, RunQuery
-
-    try:
-        return await find_run(store, wanted, where=where)
-    except RunPrefixError as error:
-        live = RunQuery(statuses=LIVE)
-        started = root_runs([one for one in await all_runs(store, live) if one.run_id in error.found])
-        if len(started) != 1:
-            raise
-        return started[0]
 
 
 def require_database(url: str) -> None:

@@ -1,0 +1,81 @@
+"""`harborage pending`: what waits for a person, the nearest deadline first.
+
+Reading help must stay cheap, so what reads the database is imported when the command is used.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from harborage.cli.storage import (
+    Debug,
+    StorageUrl,
+    flag,
+    open_kept_storage,
+    release_expired_leases,
+    run_command,
+    storage_url,
+)
+
+if TYPE_CHECKING:
+    from harborage.cli.pending_list import PendingQuestion
+
+_DONE, _SOMETHING_WAITS = 0, 5
+_USER = "Only runs of this user; without, those of all users."
+
+
+def pending(
+    *,
+    user: Annotated[str, Parameter(help=_USER, show_default=False)] = "",
+    check: Annotated[bool, flag("Exit with 5 when something waits, for scripts.")] = False,
+    json: Annotated[bool, flag("Print JSON: one question a line.")] = False,
+    storage: StorageUrl = "",
+    debug: Debug = False,
+) -> int:
+    """List the questions that wait for a person, the nearest deadline first.
+
+    Calls that need approval, interrupted calls whose outcome is unknown,
+    questions of runs, and runs that a person paused. 'harborage approve RUN',
+    'reject' and 'answer' answer one; 'harborage resume RUN' does so in a run.
+
+    Exit codes:
+      0  done
+      1  the database failed
+      2  wrong use: no such database
+      5  with --check: something waits
+    """
+    url = storage_url(storage, os.environ)
+    return run_command(lambda: _pending(url, user, is_check=check, is_json=json), debug=debug)
+
+
+async def _pending(url: str, user: str, *, is_check: bool, is_json: bool) -> int:
+    from harborage.cli.pending_list import question_json, render_questions, render_rest
+    from harborage.cli.terminal import look_of
+    from harborage.clock import SYSTEM_CLOCK
+
+    waits = await _list(url, user)
+    now = SYSTEM_CLOCK.now()
+    if is_json:
+        lines = [question_json(one) for one in waits]
+    else:
+        lines = render_questions(waits, now, look_of(sys.stdout, os.environ))
+        sys.stderr.write(render_rest(waits))
+    sys.stdout.write("".join(f"{one}\n" for one in lines))
+    return _SOMETHING_WAITS if is_check and waits else _DONE
+
+
+async def _list(url: str, user: str) -> list[PendingQuestion]:
+    from harborage.cli.pending_list import list_questions
+    from harborage.cli.runs import open_pauses
+    from harborage.runtime.history import all_runs
+    from harborage.store import RunQuery
+
+    async with open_kept_storage(url) as storage:
+        await release_expired_leases(storage)
+        pauses = await open_pauses(storage.store)
+        rows = await all_runs(storage.store, RunQuery()) if pauses else []
+    return list_questions(rows, [one for one in pauses if user in ("", one.identity.user_id)])
