@@ -28,7 +28,7 @@ async def look(item: str) -> int:
 
 
 @tool(side_effects=SideEffect.EXTERNAL, idempotent=True)
-async def order(item: str, count: int, call: CallContext) -> str:
+async def order(call: CallContext, item: str, count: int) -> str:
     """Order items from the supplier."""
     await asyncio.sleep(0.5)
     placed = await asyncio.to_thread(place, call.idempotency_key, item, count)

@@ -93,7 +93,7 @@ class World:
             await asyncio.sleep(0)
             return f"wrote {text}"
 
-        async def keyed(text: str, call: CallContext) -> str:
+        async def keyed(call: CallContext, text: str) -> str:
             """Do something under a key."""
             await asyncio.sleep(0)
             self.keyed.setdefault(call.idempotency_key, []).append(text)

@@ -63,7 +63,7 @@ class Bank:
         self.reached = asyncio.Event()
         self._acts_first = acts_first
 
-    async def pay(self, amount: int, call: CallContext) -> str:
+    async def pay(self, call: CallContext, amount: int) -> str:
         """Pay an amount."""
         self.calls.append(call.idempotency_key)
         if self._acts_first:
@@ -74,7 +74,7 @@ class Bank:
         self.paid[call.idempotency_key] = amount
         return f"paid {amount}"
 
-    async def look(self, amount: int, call: CallContext) -> Probed:
+    async def look(self, call: CallContext, amount: int) -> Probed:
         """What has become of a payment."""
         self.asked.append((call.idempotency_key, amount))
         acted = call.idempotency_key in self.paid

@@ -27,7 +27,7 @@ async def large(number: int) -> str:
 
 
 @tool
-async def drop(ref: str, call: CallContext) -> str:
+async def drop(call: CallContext, ref: str) -> str:
     """Delete a stored file."""
     scope = ArtifactScope(call.who.tenant_id, call.who.user_id, call.who.session_id)
     assert call.artifacts is not None

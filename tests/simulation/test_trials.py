@@ -54,7 +54,7 @@ class Follower:
 def buyer(place: Place[Shop], *, has_key: bool = True, script: Any = None, **options: Any) -> Runtime:
     """An agent that orders a pen."""
 
-    async def order(item: str, call: CallContext) -> str:
+    async def order(call: CallContext, item: str) -> str:
         """Order an item."""
         key = call.idempotency_key if has_key else ""
         return str(await place.ask("order", partial(place.outside.order, item, key)))

@@ -430,12 +430,12 @@ class TestArguments:
         """The parameter for the context is in no schema, and no argument can take its place."""
 
         @tool
-        async def f(n: int, call: CallContext) -> str:
+        async def f(call: CallContext, n: int) -> str:
             return f"{n}{call.idempotency_key}"
 
         @tool
-        async def g(call: Annotated[CallContext | None, "x"] = None) -> str:
-            return call.call_id if call else ""
+        async def g(call: Annotated[CallContext, "x"]) -> str:
+            return call.call_id
 
         assert list(f.tool.args_schema["properties"]) == ["n"]
         assert await value_of(f, b'{"n":1}') == "1key"
@@ -587,7 +587,7 @@ class TestRegister:
         """128 calls of one tool on one loop do not see each other's arguments or contexts."""
 
         @tool
-        async def f(n: int, xs: list[int], call: CallContext) -> list[Any]:
+        async def f(call: CallContext, n: int, xs: list[int]) -> list[Any]:
             xs.append(n)
             await asyncio.sleep(0)
             return [*xs, call.who.run_id]

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from harborage.tools import UnsupportedTypeError, tool
+from harborage.identity import Quadruple
+from harborage.planner import RunContext
+from harborage.tools import CallContext, UnsupportedTypeError, tool
 from tests.kit.tables import each_row
 
 if TYPE_CHECKING:
-    from tests.nowhere import Hidden
+    from tests.nowhere import AgentContext, Hidden
 
 T = TypeVar("T")
+FIRST = "ctx must be the first parameter, and always given: write ctx: CallContext"
 
 
 class Line:
@@ -36,6 +39,38 @@ def unannotated(a):  # type: ignore[no-untyped-def]
 
 
 def loose_context(ctx, a: int) -> int:  # type: ignore[no-untyped-def]
+    return a
+
+
+def late_context(a: int, ctx: CallContext) -> int:
+    return a
+
+
+def keyword_context(*, ctx: CallContext) -> int:
+    return 1
+
+
+def maybe_context(ctx: CallContext | None) -> int:
+    return 1
+
+
+def hidden_maybe_context(ctx: CallContext | Hidden) -> int:  # type: ignore[no-any-unimported]
+    return 1
+
+
+def default_context(ctx: CallContext = CallContext(Quadruple())) -> int:  # noqa: B008
+    return 1
+
+
+def two_contexts(ctx: CallContext, c: CallContext) -> int:
+    return 1
+
+
+def planner_context(ctx: RunContext, a: int) -> int:
+    return a
+
+
+def hidden_planner_context(ctx: AgentContext[int], a: int) -> int:  # type: ignore[no-any-unimported]
     return a
 
 
@@ -101,7 +136,15 @@ def overdocumented(item: str) -> str:
     "fn, says",
     [
         (unannotated, "unannotated.a: annotate it, for example a: str"),
-        (loose_context, "loose_context.ctx: annotate it, for example ctx: str"),
+        (loose_context, "loose_context.ctx: annotate it, for example ctx: CallContext as the first parameter"),
+        (late_context, "late_context: ctx must be the first parameter"),
+        (keyword_context, "keyword_context: ctx must be the first parameter"),
+        (maybe_context, f"maybe_context: {FIRST}"),
+        (hidden_maybe_context, f"hidden_maybe_context: {FIRST}"),
+        (default_context, f"default_context: {FIRST}"),
+        (two_contexts, "two_contexts: takes the call context twice: ctx, c"),
+        (planner_context, "planner_context.ctx: a tool takes CallContext, not RunContext"),
+        (hidden_planner_context, "hidden_planner_context.ctx: a tool takes CallContext, not AgentContext"),
         (positional, "positional.a: tools are called by keyword; remove the /"),
         (many, "many.items: a tool has named arguments; use items: list[…]"),
         (open_ended, "open_ended.options: a tool has named arguments; use options: dict[str, …] or a dataclass"),

@@ -59,7 +59,7 @@ class FetchedArtifact(TypedDict):
 def artifact_fetch(store: ArtifactStore | None = None) -> ToolDescriptor:
     """Make the tool that reads artifacts of the caller's session from `store`, or from the store of the call."""
 
-    async def fetch(ref: str, call: CallContext, max_bytes: int = 0, offset: int = 0) -> FetchedArtifact:
+    async def fetch(call: CallContext, ref: str, max_bytes: int = 0, offset: int = 0) -> FetchedArtifact:
         """Read an artifact by its reference, in pieces if it is long.
 
         Args:
@@ -164,7 +164,7 @@ class Echo(TypedDict):
 def text_echo() -> ToolDescriptor:
     """Make the tool that returns its text."""
 
-    async def echo(text: str, call: CallContext, tag: str = "") -> Echo:
+    async def echo(call: CallContext, text: str, tag: str = "") -> Echo:
         """Return the given text unchanged.
 
         Args:
@@ -210,7 +210,7 @@ class ToolDetails(TypedDict):
 def tool_search(view: CatalogView) -> ToolDescriptor:
     """Make the tool that searches the tools of `view`, deferred ones too."""
 
-    async def search(query: str, call: CallContext, tags: list[str] = [], limit: int = 0) -> FoundTools:  # noqa: B006
+    async def search(call: CallContext, query: str, tags: list[str] = [], limit: int = 0) -> FoundTools:  # noqa: B006
         """Search all tools by words, also those you do not see; the tools it finds can be called from the next turn on.
 
         Args:
@@ -231,7 +231,7 @@ def tool_search(view: CatalogView) -> ToolDescriptor:
 def tool_get(view: CatalogView) -> ToolDescriptor:
     """Make the tool that describes one tool of `view`."""
 
-    async def get(name: str, call: CallContext) -> ToolDetails:
+    async def get(call: CallContext, name: str) -> ToolDetails:
         """Describe one tool by its exact name: what it does and the JSON Schema of its arguments.
 
         Args:

@@ -1,140 +1,34 @@
 """Read a Python function as a tool: its arguments, its schemas, its documentation, and its context parameter.
 
-Runs once, at registration, and refuses there what could not work later. A docstring is read in Google, NumPy or Sphinx
-style; one in none of these styles is all description.
+Runs once, at registration, and refuses there what could not work later.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-import types
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 from msgspec import inspect as kinds
 
+from harborage.tools.annotations import ContextUse, Scope, scope_of
 from harborage.tools.arguments import REQUIRED, Argument, Finder, make_unknown_field_finder
+from harborage.tools.docstrings import Docstring, parse_docstring
 from harborage.tools.errors import UnsupportedTypeError
-from harborage.tools.model import CallContext, ToolResult
+from harborage.tools.model import ToolResult
 from harborage.tools.schema import SchemaBuilder, encode_default, make_object_schema, read_type, unwrap_optional
 
-_PARAMETER_HEADINGS = frozenset({"args", "arguments", "params", "parameters", "other parameters", "keyword args"})
-_OTHER_HEADINGS = frozenset({"returns", "return", "yields", "yield", "raises", "raise", "attributes", "warns"})
-_GOOGLE_HEADING = re.compile(r"^([A-Za-z ]+):$")
-# Those for entries as texts: `re` compiles them for the first section and keeps them.
-_GOOGLE_ENTRY = r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$"
-_NUMPY_ENTRY = r"^(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$"
-_SPHINX_FIELD = re.compile(r"^:(\w+)(?:\s+([^:]*))?:\s*(.*)$")
-
-
-class Docstring(msgspec.Struct, frozen=True):
-    """The description, and the meaning of each parameter that is documented, each as one line of text."""
-
-    description: str = ""
-    parameters: dict[str, str] = {}
-
-
-def parse_docstring(text: str | None) -> Docstring:
-    """Parse the description of a function and of its parameters; the sections on results and errors are left out."""
-    lines = inspect.cleandoc(text or "").splitlines()
-    start = next((at for at in range(len(lines)) if _opens_section(lines, at)), len(lines))
-    parameters: dict[str, str] = {}
-    at = start
-    while at < len(lines):
-        at = _read_section(lines, at, parameters)
-    return Docstring("\n".join(lines[:start]).strip(), parameters)
-
-
-def _opens_section(lines: list[str], at: int) -> bool:
-    return bool(_SPHINX_FIELD.match(lines[at])) or _read_heading(lines, at) in _PARAMETER_HEADINGS | _OTHER_HEADINGS
-
-
-def _read_heading(lines: list[str], at: int) -> str:
-    """Return the name of the section that begins here, lower-cased, or an empty text."""
-    if _is_underlined(lines, at):
-        return lines[at].strip().lower()
-    google = _GOOGLE_HEADING.match(lines[at])
-    return google.group(1).lower() if google else ""
-
-
-def _is_underlined(lines: list[str], at: int) -> bool:
-    return bool(lines[at].strip()) and at + 1 < len(lines) and re.fullmatch(r"-{3,}\s*", lines[at + 1]) is not None
-
-
-def _read_section(lines: list[str], at: int, parameters: dict[str, str]) -> int:
-    """Read the section that begins at line `at` into `parameters`; return the line where the next one may begin."""
-    sphinx = _SPHINX_FIELD.match(lines[at])
-    end = at + 1
-    while end < len(lines) and not _opens_section(lines, end):
-        end += 1
-    body = lines[at + 1 : end]
-    if sphinx:
-        if sphinx.group(1) in ("param", "parameter", "arg", "argument", "key", "keyword") and sphinx.group(2):
-            name = sphinx.group(2).split()[-1].lstrip("*")
-            parameters[name] = _one_line([sphinx.group(3), *_take_indented(body)])
-    elif _read_heading(lines, at) in _PARAMETER_HEADINGS:
-        is_numpy = _is_underlined(lines, at)
-        parameters.update(_read_numpy_entries(body[1:]) if is_numpy else _read_google_entries(body))
-    return end
-
-
-def _read_google_entries(body: list[str]) -> dict[str, str]:
-    """Read `name (type): meaning`, all at one indent; deeper lines continue the meaning."""
-    found: dict[str, list[str]] = {}
-    current: list[str] | None = None
-    indent = next((_indent(line) for line in body if line.strip()), 0)
-    for line in body:
-        if line.strip() and _indent(line) < max(indent, 1):
-            break  # free text after the section
-        entry = re.match(_GOOGLE_ENTRY, line.strip()) if _indent(line) == indent else None
-        if entry:
-            current = found.setdefault(entry.group(1), [])
-            current.append(entry.group(2))
-        elif current is not None:
-            current.append(line)
-    return {name: _one_line(text) for name, text in found.items()}
-
-
-def _read_numpy_entries(body: list[str]) -> dict[str, str]:
-    """Read `name : type` without indent, its meaning indented below; one entry may name several parameters."""
-    found: dict[str, list[str]] = {}
-    names: list[str] = []
-    for line in body:
-        entry = re.match(_NUMPY_ENTRY, line) if line.strip() and not _indent(line) else None
-        if entry:
-            names = [name.strip().lstrip("*") for name in entry.group(1).split(",")]
-            found.update({name: [] for name in names})
-            continue
-        for name in names:
-            found[name].append(line)
-    return {name: _one_line(text) for name, text in found.items()}
-
-
-def _take_indented(lines: list[str]) -> list[str]:
-    block: list[str] = []
-    for line in lines:
-        if line.strip() and not _indent(line):
-            break
-        block.append(line)
-    return block
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
-
-
-def _one_line(lines: list[str]) -> str:
-    return " ".join(" ".join(lines).split())
+_CONTEXT_NAMES = frozenset({"ctx", "context", "call"})
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
     """A function as a tool.
 
-    `context_name` is the parameter that takes the CallContext, or empty. `returns` is what the function declares to
-    return; Any when it declares nothing, or a ToolResult.
+    `context_name` is the first parameter if that takes the CallContext, or empty. `returns` is what the function
+    declares to return; Any when it declares nothing, or a ToolResult.
     """
 
     name: str
@@ -158,11 +52,11 @@ def read_signature(fn: Callable[..., Any], name: str = "") -> Signature:
     source = _unwrap(fn)
     name = name or _name_function(fn, source)
     _refuse_generators(source, name)
-    hints = _type_hints(source, name)
-    arguments, context_name = _read_arguments(fn, hints, name)
+    scope, annotations = scope_of(source), getattr(source, "__annotations__", {})
+    arguments, context_name = _read_arguments(fn, annotations, scope, name)
     docs = parse_docstring(source.__doc__)
     _refuse_unknown_names(docs, inspect.signature(source).parameters, name)
-    returns = hints.get("return", Any)
+    returns = scope.resolve(annotations.get("return", Any), f"{name} -> result")
     returns = Any if returns is ToolResult else returns
     args_schema, infos = _make_args_schema(arguments, docs.parameters, name)
     return Signature(
@@ -211,46 +105,49 @@ def _refuse_generators(fn: Callable[..., Any], name: str) -> None:
         raise UnsupportedTypeError(name, "a tool returns one value; return a list of what it yields")
 
 
-def _type_hints(fn: Callable[..., Any], name: str) -> dict[str, Any]:
-    try:
-        return get_type_hints(fn, include_extras=True)
-    except NameError as error:
-        raise _say_unresolved(fn, name, error) from error
-    except Exception as error:
-        reason = f"an annotation cannot be resolved ({error}); its names must be importable from the function's module"
-        raise UnsupportedTypeError(name, reason) from error
-
-
-def _say_unresolved(fn: Callable[..., Any], name: str, error: NameError) -> UnsupportedTypeError:
-    """Return the error for a name in an annotation of `fn` that only a type checker sees, or that a function hides."""
-    named = (each for each, text in fn.__annotations__.items() if re.search(rf"\b{error.name}\b", str(text)))
-    first = next(named, "")
-    place = f"{name} -> result" if first == "return" else f"{name}.{first}" if first else name
-    fix = "move it out of TYPE_CHECKING, or to the top of the module"
-    return UnsupportedTypeError(place, f"{error.name} is not importable at run time; {fix}")
-
-
-def _read_arguments(fn: Callable[..., Any], hints: dict[str, Any], name: str) -> tuple[tuple[Argument, ...], str]:
+def _read_arguments(
+    fn: Callable[..., Any], annotations: dict[str, Any], scope: Scope, name: str
+) -> tuple[tuple[Argument, ...], str]:
     """Return the arguments of `fn`, and the name of its context parameter or an empty text."""
-    found: list[Argument] = []
-    contexts: list[str] = []
     # An argument that a partial has bound may be a credential: the model must not see or change it.
     bound = fn.keywords if isinstance(fn, partial) else {}
-    for each in _list_parameters(fn, name):
-        if each.name in bound:
+    listed = [each for each in _list_parameters(fn, name) if each.name not in bound]
+    context_name = _find_context(listed, annotations, scope, name)
+    found: list[Argument] = []
+    for each in listed:
+        if each.name == context_name:
             continue
         place = f"{name}.{each.name}"
         _refuse_kind(each, place)
-        if each.name not in hints:
+        if each.name not in annotations:
             raise UnsupportedTypeError(place, _say_how_to_annotate(each.name))
-        annotation = hints[each.name]
-        if _is_context(annotation):
-            contexts.append(each.name)
-        else:
-            found.append(_make_argument(each, annotation, place))
-    if len(contexts) > 1:
-        raise UnsupportedTypeError(name, f"takes the call context twice: {', '.join(contexts)}")
-    return tuple(found), "".join(contexts)
+        found.append(_make_argument(each, scope.resolve(annotations[each.name], place), place))
+    return tuple(found), context_name
+
+
+def _find_context(listed: list[inspect.Parameter], annotations: dict[str, Any], scope: Scope, name: str) -> str:
+    """Return the name of the parameter that takes the call's context, or an empty text.
+
+    It is the first one, because only the first can be taken off a function's type.
+    """
+    found: list[tuple[inspect.Parameter, ContextUse]] = []
+    for each in listed:
+        use = scope.context_use(annotations.get(each.name, Any), f"{name}.{each.name}")
+        if use is not ContextUse.NONE:
+            found.append((each, use))
+    if not found:
+        return ""
+    if len(found) > 1:
+        twice = ", ".join(each.name for each, _ in found)
+        raise UnsupportedTypeError(name, f"takes the call context twice: {twice}")
+    only, use = found[0]
+    if only is not listed[0] or only.kind is inspect.Parameter.KEYWORD_ONLY:
+        raise UnsupportedTypeError(name, f"{only.name} must be the first parameter")
+    if use is not ContextUse.IS or only.default is not inspect.Parameter.empty:
+        reason = f"{only.name} must be the first parameter, and always given: write {only.name}: CallContext"
+        raise UnsupportedTypeError(name, reason)
+    _refuse_kind(only, f"{name}.{only.name}")
+    return only.name
 
 
 def _refuse_kind(parameter: inspect.Parameter, place: str) -> None:
@@ -270,6 +167,8 @@ def _refuse_kind(parameter: inspect.Parameter, place: str) -> None:
 def _say_how_to_annotate(name: str) -> str:
     if name == "self":
         return "give the method of an object, for example tool(desk.open)"
+    if name in _CONTEXT_NAMES:
+        return f"annotate it, for example {name}: CallContext as the first parameter"
     return f"annotate it, for example {name}: str"
 
 
@@ -286,14 +185,6 @@ def _make_argument(parameter: inspect.Parameter, annotation: Any, place: str) ->
         return Argument(parameter.name, annotation, parameter.default)
     is_optional = unwrap_optional(read_type(annotation, place)) is not None
     return Argument(parameter.name, annotation, None if is_optional else REQUIRED)
-
-
-def _is_context(annotation: Any) -> bool:
-    if get_origin(annotation) is Annotated:
-        return _is_context(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, types.UnionType):
-        return any(_is_context(part) for part in get_args(annotation))
-    return annotation is CallContext
 
 
 def _make_args_schema(

@@ -88,29 +88,29 @@ class World:
 def tools_of(world: Outside, process: str, wire: Way) -> list[ToolDescriptor]:
     """The tools of that process: `read` and `keyed` may be called again, `write` and `gated` must not be."""
 
-    async def act(name: str, what: str, call: CallContext) -> str:
+    async def act(call: CallContext, name: str, what: str) -> str:
         done = ServiceCall(name, call.who.run_id, what, call.idempotency_key, process)
         return str(await wire.ask(f"tool {name}", partial(world.act, done)))
 
-    async def read(what: str, call: CallContext) -> str:
+    async def read(call: CallContext, what: str) -> str:
         """Look something up."""
-        return await act("read", what, call)
+        return await act(call, "read", what)
 
-    async def keyed(what: str, call: CallContext) -> str:
+    async def keyed(call: CallContext, what: str) -> str:
         """Do something that is done once a key."""
-        return await act("keyed", what, call)
+        return await act(call, "keyed", what)
 
-    async def write(what: str, call: CallContext) -> str:
+    async def write(call: CallContext, what: str) -> str:
         """Do something that is done each time."""
-        return await act("write", what, call)
+        return await act(call, "write", what)
 
-    async def gated(what: str, call: CallContext) -> str:
+    async def gated(call: CallContext, what: str) -> str:
         """Do something that a person must allow."""
-        return await act("gated", what, call)
+        return await act(call, "gated", what)
 
-    async def large(what: str, call: CallContext) -> str:
+    async def large(call: CallContext, what: str) -> str:
         """Look up something large."""
-        return await act("read", what, call) + " " * 20_000
+        return await act(call, "read", what) + " " * 20_000
 
     return [
         tool(read, side_effects=SideEffect.READ),

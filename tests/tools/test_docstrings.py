@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harborage.tools.signature import Docstring, parse_docstring
+from harborage.tools.docstrings import Docstring, parse_docstring
 from tests.kit.tables import each_row
 
 GOOGLE = """Find flights.
