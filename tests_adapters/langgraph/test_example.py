@@ -22,7 +22,7 @@ async def test_the_example_orders_what_was_approved(is_approved: bool, told: str
         async for event in run.events():
             if event.type == "tool.approval_requested":
                 token = event.payload.pause_token
-                await (run.approve(token) if is_approved else run.reject(token, reason="no money"))
+                await (run.approve(token) if is_approved else run.reject("no money", token=token))
         finish = await run.finished()
     assert "There were 40 screws" in finish.payload
     assert told in finish.payload

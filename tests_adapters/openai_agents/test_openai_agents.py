@@ -236,7 +236,7 @@ async def test_a_tool_asks_for_approval_by_its_arguments(brain_model: Any) -> No
         run = await runtime.start("pay", who=ME)
         async for event in run.events():
             if event.type == EventType.PAUSE_REQUESTED:
-                await run.reject((await run.waiting())[0].token, reason="too much")
+                await run.reject("too much", token=(await run.waiting())[0].token)
     small, large = texts_of(brain.requests[2].messages, Role.TOOL)
     assert small == "paid 5"
     assert "too much" in large

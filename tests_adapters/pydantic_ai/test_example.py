@@ -22,6 +22,6 @@ async def test_the_example_orders_what_was_approved(is_approved: bool, ordered: 
         async for event in run.events():
             if event.type == "tool.approval_requested":
                 token = event.payload.pause_token
-                await (run.approve(token) if is_approved else run.reject(token, reason="no money"))
+                await (run.approve(token) if is_approved else run.reject("no money", token=token))
         finish = await run.finished()
     assert finish.payload == {"item": "screws", "on_shelf": 40, "ordered": ordered}
