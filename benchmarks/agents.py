@@ -96,7 +96,7 @@ class _StreamingModel:
 def add_tool() -> ToolDescriptor:
     """The tool of every benchmark."""
 
-    @tool(side_effects=SideEffect.READ)
+    @tool(effects=SideEffect.READ)
     async def add(a: int, b: int) -> int:
         """Add two numbers."""
         await answer_arrives()

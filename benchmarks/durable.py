@@ -77,7 +77,7 @@ class StepPlanner:
 
 
 def _act() -> ToolDescriptor:
-    @tool(side_effects=SideEffect.WRITE)
+    @tool(effects=SideEffect.WRITE)
     async def act(a: int, b: int) -> int:
         """Do something that must not be done twice."""
         return a + b

@@ -69,13 +69,13 @@ class _Planner:
 
 
 def _tools() -> list[ToolDescriptor]:
-    @tool(side_effects=SideEffect.WRITE)
+    @tool(effects=SideEffect.WRITE)
     async def work(ms: int) -> int:
         """Wait so long for something that must not be done twice."""
         await asyncio.sleep(ms / 1000)
         return ms
 
-    @tool(side_effects=SideEffect.WRITE)
+    @tool(effects=SideEffect.WRITE)
     async def pay() -> str:
         """Do something that a person has to allow."""
         await asyncio.sleep(0)
@@ -280,7 +280,7 @@ async def _carry_on(url: str) -> None:
     """Execute what is ready at `url` until a call of `pay` has been announced and its run has ended."""
     paid = asyncio.Event()
 
-    @tool(side_effects=SideEffect.WRITE)
+    @tool(effects=SideEffect.WRITE)
     async def pay() -> str:
         """Say that it is called."""
         print("called", flush=True)

@@ -23,7 +23,7 @@ Answer from the picture that is attached. Say what you read off it and how sure 
 `pictures` says what is attached, if that matters."""
 
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def pictures(call: CallContext) -> list[str]:
     """What is attached to this conversation: name, type and size of each file."""
     assert call.artifacts is not None

@@ -20,14 +20,14 @@ BOOK = Path("orders.jsonl")
 """The supplier's book: one line an order, with its key. A real supplier is a service that is handed the same key."""
 
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def look(item: str) -> int:
     """How many of an item are on the shelf."""
     await asyncio.sleep(0.5)
     return STOCK[item]
 
 
-@tool(side_effects=SideEffect.EXTERNAL, idempotent=True)
+@tool(effects=SideEffect.EXTERNAL, idempotent=True)
 async def order(call: CallContext, item: str, count: int) -> str:
     """Order items from the supplier."""
     await asyncio.sleep(0.5)

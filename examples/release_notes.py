@@ -71,7 +71,7 @@ def obeyed(wish: Wish, order: re.Match[str]) -> Wish:
 # ── The tools: typed functions. Schemas, checks, timeouts and events are the runtime's ──────────────────────────────
 
 # What git refuses once it refuses again, so nothing is retried.
-READ = ToolOptions(side_effects=SideEffect.READ, policy=ToolPolicy(timeout_ms=20_000, retry_on=()))
+READ = ToolOptions(effects=SideEffect.READ, policy=ToolPolicy(timeout_ms=20_000, retry_on=()))
 PLAIN = ("--literal-pathspecs", "-c", "core.quotePath=false", "-c", "color.ui=false", "-c", "log.showSignature=false")
 COUNTS = ("--no-merges", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv")
 MOST_COMMITS = 100  # of one line each: a result that is small enough to be handed on by value
@@ -198,7 +198,7 @@ def placed(subject: str) -> tuple[str, str]:
     return "Breaking changes" if parts and parts["breaking"] else section, subject
 
 
-@tool(side_effects=SideEffect.PURE)
+@tool(effects=SideEffect.PURE)
 def draft(reach: str, commits: dict[str, str], people: Counts, files: Counts, areas: Counts, wish: Wish) -> str:
     """The notes in Markdown: commits by section, each said once, then what they changed most and who made them."""
     lists: dict[str, dict[str, str]] = {section: {} for section in SECTIONS}
@@ -238,7 +238,7 @@ async def target_problem(path: str, overwrite: bool = False) -> str:
 check_target = tool(target_problem, name="check_target", **READ)
 
 
-@tool(side_effects=SideEffect.WRITE)
+@tool(effects=SideEffect.WRITE)
 async def write_notes(path: str, text: str, overwrite: bool = False) -> str:
     """Write the notes to a file, in place of what it held."""
     if problem := await target_problem(path, overwrite):  # looked at again: approvals take time and may change the path

@@ -33,7 +33,7 @@ def researcher(folder: Path) -> Agent:
     """An agent that researches in the files below `folder` and on the web, and changes nothing."""
     root = folder.resolve()
 
-    @tool(side_effects=SideEffect.READ)
+    @tool(effects=SideEffect.READ)
     def quote(path: str, words: str) -> dict[str, str]:
         """Prove a quotation: the place of these very words in a file, and the line around them.
 

@@ -77,7 +77,7 @@ TABLE: tuple[tuple[str, Callable[[], object]], ...] = (
     ("tools=<function", lambda: Runtime(planner=Pays(), tools=_pay)),  # type: ignore[arg-type]
     ("agent=3", lambda: Runtime(planner=Pays(), agent=3)),  # type: ignore[arg-type]
     ("examples='pay it'", lambda: tool(_pay, examples=["pay it"])),  # type: ignore[list-item]
-    ("side_effects='wrte'", lambda: tool(_pay, side_effects="wrte")),  # type: ignore[arg-type]
+    ("effects='wrte'", lambda: tool(_pay, effects="wrte")),  # type: ignore[arg-type]
     ("loading='alwys'", lambda: tool(_pay, loading="alwys")),  # type: ignore[arg-type]
     ("description=3", lambda: tool(_pay, description=3)),  # type: ignore[arg-type]
     ("name=3", lambda: tool(_pay, name=3)),  # type: ignore[call-overload]
@@ -104,10 +104,11 @@ def test_a_text_is_refused_where_several_are_meant_and_a_word_outside_its_list()
 
 
 UNKNOWN: tuple[tuple[str, Any, str], ...] = (
-    ("effects", "read", "did you mean side_effects, one of 'pure', 'read', 'write', 'external', 'stateful'?"),
-    ("retries", 3, "did you mean policy=ToolPolicy(max_retries=…)?"),
+    ("side_effects", "read", "did you mean effects?"),
+    ("max_retries", 3, "did you mean retries?"),
+    ("needs_approval", True, 'did you mean approval="always"?'),
     ("idempotnt", True, "did you mean idempotent?"),
-    ("zzz", 1, "use description, side_effects, idempotent, tags"),
+    ("zzz", 1, "use description, effects, approval, retries, timeout, idempotent, tags"),
 )
 
 

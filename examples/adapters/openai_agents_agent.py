@@ -80,8 +80,8 @@ adapted = adapt_openai_agents(
     keeper,
     context={"screws": 40},
     tool_options={
-        "count": ToolOptions(side_effects=SideEffect.READ),
-        "order": ToolOptions(side_effects=SideEffect.EXTERNAL),
+        "count": ToolOptions(effects=SideEffect.READ),
+        "order": ToolOptions(effects=SideEffect.EXTERNAL),
     },
 )
 

@@ -71,8 +71,8 @@ adapted = adapt_pydantic_ai(
     keeper,
     deps={"screws": 40},
     tool_options={
-        "count": ToolOptions(side_effects=SideEffect.READ),
-        "order": ToolOptions(side_effects=SideEffect.EXTERNAL),
+        "count": ToolOptions(effects=SideEffect.READ),
+        "order": ToolOptions(effects=SideEffect.EXTERNAL),
     },
 )
 

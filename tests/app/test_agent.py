@@ -47,13 +47,13 @@ class Point(msgspec.Struct):
     x: int
 
 
-@tool(side_effects="read")
+@tool(effects="read")
 async def find(order: str) -> str:
     """Find an order."""
     return f"order {order}: broken"
 
 
-@tool(side_effects="external")
+@tool(effects="external")
 async def refund(order: str) -> str:
     """Refund an order."""
     return f"refunded {order}"

@@ -22,7 +22,7 @@ from harborage.runtime.host import Runtime
 from harborage.state.storage import open_storage
 from harborage.testing.llm import ScriptedLLM, says
 from harborage.testing.planners import ScriptedPlanner
-from harborage.tools import ToolDuplicateNameError
+from harborage.tools import tool
 from harborage.tools.errors import ToolNotFoundError
 from tests.kit.stored_runs import rows_of
 
@@ -31,6 +31,7 @@ pytestmark = pytest.mark.anyio
 ME = Identity("t", "u", "s")
 
 
+@tool
 async def add(a: int, b: int) -> int:
     """Add."""
     return a + b
@@ -97,7 +98,7 @@ def test_a_check_that_fails_opens_nothing() -> None:
     ("fields", "error"),
     [
         ({"approvals": {"nope": AlwaysDeny()}}, ToolNotFoundError),
-        ({"tools": [add, add]}, ToolDuplicateNameError),
+        ({"tools": [add, add]}, InvalidOptionError),
     ],
 )
 async def test_parts_that_do_not_fit_are_named_when_it_opens(fields: dict[str, Any], error: type[Exception]) -> None:

@@ -30,7 +30,7 @@ AGENT = """
 from harborage import SideEffect, tool
 from harborage.app import Agent
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def page(number: int, api_key: str = "") -> dict[str, str]:
     '''A page.'''
     raise AssertionError("a replay calls no tool")
@@ -39,7 +39,7 @@ agent = Agent(name="reader", model="openai:gpt-5", tools=[page], instructions="W
 """
 
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def page(number: int, api_key: str = "") -> dict[str, str]:
     """A page."""
     return {"text": f"page {number}", "password": "hunter2-hunter2", "note": f"the key is {SECRET}"}

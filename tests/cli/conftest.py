@@ -37,18 +37,18 @@ from harborage.runtime.effects.options import RuntimeOptions
 
 print("the agent's file is read")
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def tick() -> str:
     """Take a moment."""
     await asyncio.sleep(0.02)
     return "tock"
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def linger() -> str:
     """Take for ever."""
     await asyncio.Event().wait()
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def stubborn() -> str:
     """Take for ever, and not stop when told to."""
     while True:
@@ -57,14 +57,14 @@ async def stubborn() -> str:
         except asyncio.CancelledError:
             pass
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def freeze() -> str:
     """Block the event loop for ever."""
     print("freezing")
     while True:
         time.sleep(60)
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def hold() -> str:
     """Block the event loop until there is a file called go."""
     print("holding")
@@ -72,19 +72,19 @@ async def hold() -> str:
         time.sleep(0.01)
     return "held"
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 def block() -> str:
     """Take a thread for ever."""
     while True:
         time.sleep(60)
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 def chat() -> str:
     """Print, and try to read the keyboard."""
     print("a tool prints")
     return f"read {sys.stdin.read()!r}"
 
-@tool(side_effects=SideEffect.WRITE)
+@tool(effects=SideEffect.WRITE)
 async def publish(title: str, token: str = "") -> str:
     """Publish."""
     return f"published {title}"

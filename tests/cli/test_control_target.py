@@ -27,7 +27,7 @@ from harborage.app import Agent
 from harborage.runtime.approval import AlwaysDeny
 
 
-@tool(side_effects=SideEffect.WRITE)
+@tool(effects=SideEffect.WRITE)
 async def publish(title: str) -> str:
     '''Publish.'''
     return f"published {title}"

@@ -43,7 +43,7 @@ pytestmark = pytest.mark.anyio
 WHO = Identity("local", "ana", "cli-1")
 
 
-@tool(side_effects=SideEffect.WRITE)
+@tool(effects=SideEffect.WRITE)
 async def publish(title: str) -> str:
     """Publish."""
     return f"published {title}"

@@ -41,13 +41,13 @@ class Model:
     async def close(self): ...
 
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def look(at: int) -> int:
     '''Look.'''
     return at
 
 
-@tool(side_effects=SideEffect.WRITE)
+@tool(effects=SideEffect.WRITE)
 async def write(password: str) -> str:
     '''Write.'''
     return "written"

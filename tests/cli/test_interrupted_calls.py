@@ -28,7 +28,7 @@ from harborage.app import Agent
 from harborage.tools import OnUnknown, ToolPolicy
 
 
-@tool(side_effects=SideEffect.EXTERNAL, policy=ToolPolicy(on_unknown=OnUnknown.PAUSE))
+@tool(effects=SideEffect.EXTERNAL, policy=ToolPolicy(on_unknown=OnUnknown.PAUSE))
 async def pay(amount: int) -> str:
     '''Pay.'''
     with open("calls", "a") as calls:

@@ -23,7 +23,7 @@ from harborage import *
 from harborage.app import Agent
 
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def look(at: int) -> int:
     """Look."""
     while at == 3 and not __import__("pathlib").Path("go").exists():

@@ -41,13 +41,13 @@ class Planner:
         raise RuntimeError(f"no step: Bearer {BEARER}, {KEY}")
 
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def fetch(header: str, password: str) -> str:
     '''Fetch.'''
     return "x" * 40_000 if header == "heavy" else f"fetched with Bearer {BEARER} and {KEY}"
 
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def fail() -> str:
     '''Fail.'''
     raise ConnectionError(f"refused: Authorization: Bearer {BEARER}; key {KEY}")

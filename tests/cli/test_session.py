@@ -279,7 +279,7 @@ from harborage import *
 from harborage.app import Agent
 
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def tick(number: int) -> str:
     if number == 499:
         open("end", "w").write("over")

@@ -29,12 +29,12 @@ async def test_what_runs_out_is_ordered(example: Any) -> None:
     """Each item that there is too little of, once."""
     module, agent = example
 
-    @tool(name="look", side_effects=SideEffect.READ)
+    @tool(name="look", effects=SideEffect.READ)
     async def quick_look(item: str) -> int:
         """Look."""
         return int(module.STOCK[item])
 
-    @tool(name="order", side_effects=SideEffect.EXTERNAL, idempotent=True)
+    @tool(name="order", effects=SideEffect.EXTERNAL, idempotent=True)
     async def quick_order(item: str, count: int) -> str:
         """Order."""
         return f"order {module.place(item, item, count)}: {count} {item}"
@@ -49,12 +49,12 @@ async def test_an_order_that_is_not_placed_is_reported(example: Any) -> None:
     """A supplier that refuses, or a rehearsal in which nothing is ordered, is no reason to fail."""
     module, agent = example
 
-    @tool(name="look", side_effects=SideEffect.READ)
+    @tool(name="look", effects=SideEffect.READ)
     async def quick_look(item: str) -> int:
         """Look."""
         return int(module.STOCK[item])
 
-    @tool(name="order", side_effects=SideEffect.EXTERNAL, idempotent=True, policy=ToolPolicy(max_retries=0))
+    @tool(name="order", effects=SideEffect.EXTERNAL, idempotent=True, policy=ToolPolicy(max_retries=0))
     async def refused(item: str, count: int) -> str:
         """Order."""
         raise ValueError(f"{item} is sold out")

@@ -56,7 +56,7 @@ class Counted:
         return getattr(self.store, name)
 
 
-@tool(side_effects=SideEffect.WRITE)
+@tool(effects=SideEffect.WRITE)
 async def pay() -> str:
     """Pay."""
     return "paid"

@@ -82,7 +82,7 @@ class Place:
         self._storages.append(await open_storage(f"sqlite:{self.path}", clock=self.clock))
         return Runtime(
             planner=Payer(),
-            tools=[tool(transfer, name="pay", side_effects=SideEffect.EXTERNAL)],
+            tools=[tool(transfer, name="pay", effects=SideEffect.EXTERNAL)],
             approvals=AlwaysDeny("money leaves the house"),
             storage=self._storages[-1],
             clock=self.clock,

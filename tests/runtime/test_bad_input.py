@@ -48,7 +48,7 @@ ONCE = ToolPolicy(max_retries=0)
 Runtimes = Callable[..., Awaitable[Any]]
 
 
-@tool(side_effects=SideEffect.WRITE, policy=ONCE)
+@tool(effects=SideEffect.WRITE, policy=ONCE)
 async def write(text: str) -> str:
     """Write."""
     return text

@@ -44,7 +44,7 @@ pytestmark = pytest.mark.anyio
 WHO = Identity("t", "u", "s")
 
 
-@tool(side_effects=SideEffect.WRITE)
+@tool(effects=SideEffect.WRITE)
 async def publish(text: str) -> str:
     """Publish a text."""
     return f"published {text}"

@@ -101,9 +101,9 @@ class World:
             return f"keyed {text}"
 
         return [
-            tool(read, side_effects=SideEffect.READ),
-            tool(write, side_effects=SideEffect.WRITE),
-            tool(keyed, side_effects=SideEffect.EXTERNAL, idempotent=True),
+            tool(read, effects=SideEffect.READ),
+            tool(write, effects=SideEffect.WRITE),
+            tool(keyed, effects=SideEffect.EXTERNAL, idempotent=True),
         ]
 
 
@@ -200,7 +200,7 @@ class Parent:
         return CallTool("idle")
 
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def idle() -> None:
     """Idle."""
 

@@ -113,7 +113,7 @@ def test_a_runtime_that_was_closed_can_be_opened_on_another_event_loop() -> None
     asyncio.run(use())
 
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def ponder() -> str:
     """Think for ever, but for the first time on another event loop."""
     return await Ponders.seen[-1].wait()

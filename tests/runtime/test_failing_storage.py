@@ -78,7 +78,7 @@ class World:
             self.noted.append(text)
             return "noted"
 
-        return [tool(fetch, side_effects=SideEffect.READ), tool(note, side_effects=SideEffect.WRITE)]
+        return [tool(fetch, effects=SideEffect.READ), tool(note, effects=SideEffect.WRITE)]
 
 
 class Place:

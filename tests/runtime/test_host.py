@@ -48,7 +48,7 @@ Runtimes = Callable[..., Awaitable[Any]]
 Storages = Callable[..., Awaitable[Storage]]
 
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def add(a: int, b: int) -> int:
     """Add."""
     return a + b
@@ -407,7 +407,7 @@ async def test_runs_are_carried_on_by_the_next_runtime(runtimes: Runtimes, stora
     clock, calls = FakeClock(), []
     storage = await storages(clock)
 
-    @tool(side_effects=SideEffect.WRITE)
+    @tool(effects=SideEffect.WRITE)
     async def write(text: str) -> str:
         """Write."""
         calls.append(text)

@@ -84,7 +84,7 @@ class Bank:
         """The payment as a tool."""
         return tool(
             self.pay,
-            side_effects=SideEffect.EXTERNAL,
+            effects=SideEffect.EXTERNAL,
             policy=ToolPolicy(on_unknown=on_unknown, timeout_ms=0),
             **options,
         )
@@ -261,7 +261,7 @@ async def test_a_probe_without_an_answer_leaves_the_outcome_unknown(process: Pro
 
     for probe, why in ((shrug, "cannot tell"), (fall, "no access"), (babble, "returned str, expected Probed")):
         bank = Bank()
-        pay = tool(bank.pay, side_effects=SideEffect.WRITE, probe=probe, policy=ToolPolicy(timeout_ms=0, max_retries=0))
+        pay = tool(bank.pay, effects=SideEffect.WRITE, probe=probe, policy=ToolPolicy(timeout_ms=0, max_retries=0))
         run_id = await process.die_in(bank, pay)
         async with process.runtime(pay) as rt:
             run = await rt.run(run_id, who=ME)

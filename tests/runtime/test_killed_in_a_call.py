@@ -47,7 +47,7 @@ def paying(calls: list[str], began: asyncio.Event, on_unknown: OnUnknown) -> Too
             await asyncio.Event().wait()
         return "paid"
 
-    return tool(pay, side_effects=SideEffect.WRITE, policy=ToolPolicy(on_unknown=on_unknown, timeout_ms=0))
+    return tool(pay, effects=SideEffect.WRITE, policy=ToolPolicy(on_unknown=on_unknown, timeout_ms=0))
 
 
 def killed(database: Path, copy: Path) -> str:

@@ -432,7 +432,7 @@ async def played(first_seed: int, runs: int) -> World:
     """Play so many runs, many of them at once."""
     world = World(first_seed)
     options = RuntimeOptions(max_steps=STEPS, token_budget=400)
-    look, gated = (tool(one, side_effects=SideEffect.READ, policy=ONCE) for one in (world.look, world.gated))
+    look, gated = (tool(one, effects=SideEffect.READ, policy=ONCE) for one in (world.look, world.gated))
     planners = [
         ReActPlanner(world, max_steps=STEPS, parallel_tool_calls=is_parallel, reasoning_replay=mode)
         for is_parallel in (True, False)

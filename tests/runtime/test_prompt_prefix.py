@@ -110,7 +110,7 @@ async def test_a_run_that_is_carried_on_elsewhere_keeps_the_beginning_too(tmp_pa
     """What the session held at the first step is read off the record."""
     began, may_end = asyncio.Event(), asyncio.Event()
 
-    @tool(side_effects="read")
+    @tool(effects="read")
     async def hold() -> str:
         """Wait."""
         began.set()

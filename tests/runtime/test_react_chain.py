@@ -38,19 +38,19 @@ WHO = Identity("t", "u", "s")
 Chains = Callable[..., AbstractAsyncContextManager[Runtime]]
 
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def page(number: int) -> str:
     """A page of a book."""
     return f"page {number} " + "word " * 400
 
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def book() -> str:
     """A whole book."""
     return "line of it\n" * 6_000
 
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def broken() -> str:
     """Fails with a whole page of reasons."""
     raise PermissionError("no " * 30_000)

@@ -30,13 +30,13 @@ pytestmark = pytest.mark.anyio
 WHO = Identity("t", "u", "s")
 
 
-@tool(side_effects=SideEffect.PURE)
+@tool(effects=SideEffect.PURE)
 async def add(a: int, b: int) -> int:
     """Adds two numbers."""
     return a + b
 
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def read(name: str) -> dict:
     """Reads a file."""
     return {"name": name, "body": "x" * 40_000}
@@ -61,7 +61,7 @@ async def test_a_whole_run():
     """A call, two calls at once, a message from the user, and the answer: each request is legal and shows them all."""
     waits = asyncio.Event()
 
-    @tool(side_effects=SideEffect.READ)
+    @tool(effects=SideEffect.READ)
     async def slow() -> str:
         """Waits until the user has sent a message."""
         await waits.wait()
@@ -168,7 +168,7 @@ async def test_a_sub_task_that_is_not_awaited():
     """The result of a background task is pushed into the next prompt after it has ended."""
     has_ended = asyncio.Event()
 
-    @tool(side_effects=SideEffect.READ)
+    @tool(effects=SideEffect.READ)
     async def look() -> str:
         """Looks until the sub-task has ended."""
         await has_ended.wait()
@@ -236,7 +236,7 @@ async def test_arguments_that_a_tool_refuses_bring_guidance() -> None:
     """Each refusal in a row counts, gated calls included, and the prompt gets firmer; a call that fits settles it."""
     bad, good = calls_tools(("strict", {"zz": 1})), calls_tools(("strict", {"n": 1}))
 
-    @tool(side_effects=SideEffect.READ)
+    @tool(effects=SideEffect.READ)
     async def strict(n: int) -> int:
         """Strict."""
         return n
@@ -256,7 +256,7 @@ async def test_arguments_that_a_tool_refuses_bring_guidance() -> None:
 async def test_a_tool_that_fails_brings_no_guidance() -> None:
     """Arguments that fit are not the model's mistake, whatever the tool does then."""
 
-    @tool(side_effects=SideEffect.READ)
+    @tool(effects=SideEffect.READ)
     async def broken(n: int) -> int:
         """Broken."""
         raise ValueError("out of paper")
@@ -270,7 +270,7 @@ async def test_a_tool_that_fails_brings_no_guidance() -> None:
 async def test_a_bare_loop_counts_refused_arguments_too() -> None:
     """What an executor refuses for its arguments is a failure of that kind in the history."""
 
-    @tool(side_effects=SideEffect.READ)
+    @tool(effects=SideEffect.READ)
     async def strict(n: int) -> int:
         """Strict."""
         return n

@@ -36,7 +36,7 @@ SECRET = "abcdefghijklmnopqrstuvwxyz0123"
 THOUGHT = f"I saw Authorization: Bearer {SECRET} in the file."
 
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def look() -> str:
     """Look."""
     return "nothing"

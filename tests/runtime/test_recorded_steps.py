@@ -74,7 +74,7 @@ async def test_a_decision_that_is_on_record_is_published(storage: Storage) -> No
     """Its process died before the event was stored: the next one reads the step from the record, and publishes it."""
     began = asyncio.Event()
 
-    @tool(side_effects=SideEffect.READ)
+    @tool(effects=SideEffect.READ)
     async def look() -> str:
         """Look."""
         if not began.is_set():
@@ -122,7 +122,7 @@ async def size_and_prompts(storage: str, workers: int) -> tuple[int, list[tuple[
     """How large the exchanges on the record of a run are that so many processes carry in turn, and what was sent."""
     model, held, may_go_on = Model(), asyncio.Queue[None](), asyncio.Event()
 
-    @tool(side_effects=SideEffect.READ)
+    @tool(effects=SideEffect.READ)
     async def look() -> str:
         """Look."""
         held.put_nowait(None)

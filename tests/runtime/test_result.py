@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 ME = Identity("t", "u", "s")
 
 
-@tool(side_effects="read")
+@tool(effects="read")
 async def look(item: str) -> int:
     """Look at a shelf."""
     return len(item)

@@ -28,12 +28,12 @@ async def test_a_second_runtime_carries_on_from_the_record():
     calls: list[str] = []
     is_reached = asyncio.Event()
 
-    @tool(side_effects=SideEffect.READ)
+    @tool(effects=SideEffect.READ)
     async def first() -> int:
         calls.append("first")
         return 1
 
-    @tool(side_effects=SideEffect.READ)
+    @tool(effects=SideEffect.READ)
     async def second() -> int:
         calls.append("second")
         if not is_reached.is_set():

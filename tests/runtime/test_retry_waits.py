@@ -48,7 +48,7 @@ class CallsOnce:
 
 
 def runtime(flaky: Flaky, clock: FakeClock, decision: Any, storage: str | None = None) -> Runtime:
-    @tool(side_effects=SideEffect.READ, policy=PATIENT)
+    @tool(effects=SideEffect.READ, policy=PATIENT)
     async def fetch() -> str:
         """Fetch."""
         return await flaky()

@@ -49,7 +49,7 @@ class Counted:
         return {name: count for name, count in self.calls.items() if name not in POLLS}
 
 
-@tool(side_effects=SideEffect.WRITE)
+@tool(effects=SideEffect.WRITE)
 async def act() -> str:
     """Act."""
     return "done"

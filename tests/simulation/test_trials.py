@@ -62,7 +62,7 @@ def buyer(place: Place[Shop], *, has_key: bool = True, script: Any = None, **opt
     last = lambda run: Finish(FinishReason.GOAL, run.trajectory.steps[-1].observation)  # noqa: E731
     return Runtime(
         planner=Follower(script or [CallTool("order", b'{"item": "pen"}'), last]),
-        tools=[tool(order, side_effects=SideEffect.EXTERNAL, idempotent=True)],
+        tools=[tool(order, effects=SideEffect.EXTERNAL, idempotent=True)],
         storage=place.storage,
         clock=place.clock,
         **options,

@@ -117,7 +117,7 @@ class TestDescription:
         @tool(
             name="mail.send",
             description="Sends.",
-            side_effects=SideEffect.EXTERNAL,
+            effects=SideEffect.EXTERNAL,
             idempotent=True,
             tags=("mail",),
             auth_scopes=("mail:send",),

@@ -138,7 +138,7 @@ def test_a_call_knows_its_caller() -> None:
         ({"transport": "htp"}, "did you mean 'http'"),
         ({"idempotent": "yes"}, "True or False"),
         ({"policy": {"max_retries": 1}}, "a ToolPolicy"),
-        ({"policy": ToolPolicy(max_retries=1)}, "declare side_effects='read'"),
+        ({"policy": ToolPolicy(max_retries=1)}, "effects='read'"),
         ({"policy": ToolPolicy(max_retries=1), "side_effects": "external"}, "idempotent=True"),
     ],
 )
@@ -146,12 +146,13 @@ def test_a_tool_that_contradicts_itself_is_refused_where_it_is_written(options: 
     """Made by hand, and of a function."""
     with pytest.raises(InvalidOptionError, match=word):
         Tool("x", **options)
+    said = {"effects" if name == "side_effects" else name: value for name, value in options.items()}
     with pytest.raises(InvalidOptionError, match=word):
-        tool(lambda: None, name="x", description="Nothing.", **options)
+        tool(lambda: None, name="x", description="Nothing.", **said)
 
 
 def test_retries_can_be_asked_for_where_they_can_do_no_harm() -> None:
     """By one that reads, and by one that acts once a key."""
     policy = ToolPolicy(max_retries=2)
-    for options in ({"side_effects": "read"}, {"side_effects": "pure"}, {"idempotent": True}):
+    for options in ({"effects": "read"}, {"effects": "pure"}, {"idempotent": True}):
         assert tool(lambda: None, name="x", description="Nothing.", policy=policy, **options).policy.max_retries == 2  # type: ignore[arg-type]

@@ -79,7 +79,7 @@ def test_functions_and_classes_that_take_a_word_refuse_another_one() -> None:
     """The decorator, a policy, and the loop."""
     parts = (Coordinator(), MemoryEventBus(), PatternRedactor())
     wrong: dict[str, Callable[[], object]] = {
-        "side_effects": lambda: tool(lambda: None, name="x", description="Nothing.", side_effects="wrte"),  # type: ignore[arg-type,call-overload]
+        "effects": lambda: tool(lambda: None, name="x", description="Nothing.", effects="wrte"),  # type: ignore[arg-type,call-overload]
         "loading": lambda: tool(lambda: None, name="x", description="Nothing.", loading="alway"),  # type: ignore[arg-type,call-overload]
         "classes": lambda: BySideEffect(["wrte"]),  # type: ignore[list-item]
         "several values": lambda: BySideEffect("write"),

@@ -150,7 +150,10 @@ def overdocumented(item: str) -> str:
         (open_ended, "open_ended.options: a tool has named arguments; use options: dict[str, …] or a dataclass"),
         (yields, "yields: a tool returns one value; return a list of what it yields"),
         (yields_later, "yields_later: a tool returns one value; return a list of what it yields"),
-        (Desk.open, "open.self: give the method of an object, for example tool(desk.open)"),
+        (
+            Desk.open,
+            "open.self: put @tool above it in the class, or give the method of an object, for example tool(desk.open)",
+        ),
         (lambda: 1, "tool: a lambda needs name= and description="),
         (Line, "Line: Line is a class; wrap it in a function"),
         (len, "len.obj: tools are called by keyword; remove the /"),

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from harborage.tools.function import ThreadsExhaustedError, ToolThreads, run_in_thread
+from harborage.tools.threads import ThreadsExhaustedError, ToolThreads, run_in_thread
 
 pytestmark = pytest.mark.anyio
 

@@ -246,7 +246,7 @@ async def test_a_tool_asks_for_approval_by_its_arguments(brain_model: Any) -> No
 async def test_the_run_decides_what_the_model_may_call(brain_model: Any) -> None:
     """Other tools of the runtime are declared too, and the agent's own only where this run may call them."""
 
-    @tool(side_effects=SideEffect.PURE)
+    @tool(effects=SideEffect.PURE)
     def extra(word: str) -> str:
         """Shout."""
         return word.upper()

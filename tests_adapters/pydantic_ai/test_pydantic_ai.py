@@ -228,7 +228,7 @@ async def test_rich_results_become_json() -> None:
 async def test_the_run_decides_what_the_model_may_call() -> None:
     """Other tools of the runtime are declared too, and the agent's own only where this run may call them."""
 
-    @tool(side_effects=SideEffect.PURE)
+    @tool(effects=SideEffect.PURE)
     def extra(word: str) -> str:
         """Shout."""
         return word.upper()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypedDict, Unpack
 
 import msgspec
@@ -21,6 +22,7 @@ from harborage.runtime.effects.model import ModelChoice, PlannerChoice, Reasoner
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.loop.context import ProviderChoice, memory_of, sources_of
 from harborage.tools import SideEffect, ToolDescriptor
+from harborage.tools.typed import how_to_bind, is_unbound
 
 if TYPE_CHECKING:
     from harborage.app.outputs import OutputType
@@ -33,8 +35,8 @@ if TYPE_CHECKING:
 
 OutT = TypeVar("OutT", default=str)
 
-ApprovalChoice: TypeAlias = ApprovalPolicy | Mapping[str, ApprovalPolicy] | str
-"""Which calls a person must approve: "never", "writes", "always", a policy, or one for each tool."""
+ApprovalChoice: TypeAlias = ApprovalPolicy | Mapping[str, ApprovalPolicy | str] | str
+"""Which calls a person must approve: "never", "writes", "always", a policy, or one of these for each tool."""
 
 _POLICIES: Final[Mapping[str, ApprovalPolicy]] = {
     "never": AlwaysApprove(),
@@ -69,10 +71,11 @@ class Agent(Generic[OutT]):
     Without a model or a planner it takes the best model that the machine has, and `run` says which. `output` is the
     type of its answer: a dataclass, a msgspec or pydantic model, a TypedDict, a union, a list, a `Literal`, or
     `json_schema({…})`; an answer of another form is asked for again. `limits` are those of each run, its children
-    included; `approvals` says which calls a person must approve: "never", "writes", "always", a policy, or one for each
-    tool. `context` are providers that add to the planner's context, `memory` is how a session remembers its earlier
-    runs. `previews` show the approver what a call would change, by the tool's name. `check` is called before the first
-    run in a terminal, and raises `AgentNotReadyError` when the agent cannot work on this machine.
+    included; `approvals` says which calls a person must approve: "never", "writes", "always", a policy, or one of these
+    for each tool; a tool that asks for approval itself is asked about, too, unless it is named here. `context` are
+    providers that add to the planner's context, `memory` is how a session remembers its earlier runs. `previews` show
+    the approver what a call would change, by the tool's name. `check` is called before the first run in a terminal, and
+    raises `AgentNotReadyError` when the agent cannot work on this machine.
 
     Raises:
         InvalidOptionError: a value is none of these; the text names it and the fix.
@@ -106,7 +109,7 @@ class Agent(Generic[OutT]):
         model: ModelChoice | None = None,
         planner: PlannerChoice | None = None,
         instructions: str = "",
-        tools: Sequence[ToolDescriptor | Callable[..., Any]] = (),
+        tools: Sequence[ToolDescriptor] = (),
         output: TypeForm[OutT] = str,  # type: ignore[assignment] # the default of the type variable
         limits: Limits | None = None,
         approvals: ApprovalChoice | None = None,
@@ -147,7 +150,7 @@ class Agent(Generic[OutT]):
     model: ModelChoice | None
     planner: PlannerChoice | None
     instructions: str
-    tools: tuple[ToolDescriptor | Callable[..., Any], ...]
+    tools: tuple[ToolDescriptor[Any], ...]
     output: TypeForm[OutT]
     limits: Limits | None
     approvals: ApprovalChoice | None
@@ -277,10 +280,28 @@ def _check_name(name: object) -> None:
         raise InvalidOptionError("name", name, 'the agent\'s name, first: Agent("support", model=…)')
 
 
-def _tools(tools: Iterable[Any]) -> tuple[Any, ...]:
+def _tools(tools: Iterable[Any]) -> tuple[ToolDescriptor[Any], ...]:
+    """Accept tools that can stand together.
+
+    Raises:
+        InvalidOptionError: one is no tool, or a method without its object, or two have the same name.
+    """
     if isinstance(tools, str) or not isinstance(tools, Iterable):
         raise InvalidOptionError("tools", tools, "several tools, such as [refund]")
-    return tuple(tools)
+    found: dict[str, ToolDescriptor[Any]] = {}
+    for one in tools:
+        if not isinstance(one, ToolDescriptor):
+            fix = f"{one.__name__} is a plain function; put @tool above it" if isfunction(one) else ""
+            raise InvalidOptionError(
+                "tools", one, "tools, such as functions with @tool", message=fix and f"tools: {fix}"
+            )
+        if is_unbound(one):
+            raise InvalidOptionError("tools", one, message=f"tools: {one.tool.name}: {how_to_bind(one)}")
+        if one.tool.name in found:
+            text = f"tools: two are named {one.tool.name!r}; give one of them another: @tool(name=…)"
+            raise InvalidOptionError("tools", one, message=text)
+        found[one.tool.name] = one
+    return tuple(found.values())
 
 
 def _policy_of(approvals: ApprovalChoice | None) -> ApprovalPolicy | Mapping[str, ApprovalPolicy] | None:
@@ -289,13 +310,17 @@ def _policy_of(approvals: ApprovalChoice | None) -> ApprovalPolicy | Mapping[str
     Raises:
         InvalidOptionError: there is no such word, or it is no policy.
     """
-    if isinstance(approvals, str):
-        if approvals not in _POLICIES:
-            raise InvalidOptionError("approvals", approvals, "never, writes, always, a policy, or one for each tool")
-        return _POLICIES[approvals]
-    if approvals is not None and not isinstance(approvals, Mapping) and not callable(approvals):
-        raise InvalidOptionError("approvals", approvals, "never, writes, always, a policy, or one for each tool")
-    return approvals
+    if isinstance(approvals, Mapping):
+        return {tool: _policy(policy, f"approvals[{tool!r}]") for tool, policy in approvals.items()}
+    return None if approvals is None else _policy(approvals, "approvals")
+
+
+def _policy(said: object, option: str) -> ApprovalPolicy:
+    if isinstance(said, str) and said in _POLICIES:
+        return _POLICIES[said]
+    if not callable(said):
+        raise InvalidOptionError(option, said, "never, writes, always, a policy, or one for each tool")
+    return said
 
 
 def _output_type(output: Any) -> Any:

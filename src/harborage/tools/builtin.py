@@ -84,7 +84,7 @@ def artifact_fetch(store: ArtifactStore | None = None) -> ToolDescriptor:
     return tool(
         fetch,
         name=ARTIFACT_FETCH,
-        side_effects=SideEffect.READ,
+        effects=SideEffect.READ,
         tags=("builtin", "meta", "artifact"),
         source="builtin",
     )
@@ -151,7 +151,7 @@ def clock_now() -> ToolDescriptor:
             timezone="UTC",
         )
 
-    return tool(now, name=CLOCK_NOW, side_effects=SideEffect.PURE, tags=("builtin",), source="builtin")
+    return tool(now, name=CLOCK_NOW, effects=SideEffect.PURE, tags=("builtin",), source="builtin")
 
 
 class Echo(TypedDict):
@@ -174,7 +174,7 @@ def text_echo() -> ToolDescriptor:
         require_triple(call.who, TEXT_ECHO)
         return Echo(echoed=text, tag=tag) if tag else Echo(echoed=text)
 
-    return tool(echo, name=TEXT_ECHO, side_effects=SideEffect.PURE, tags=("builtin",), source="builtin")
+    return tool(echo, name=TEXT_ECHO, effects=SideEffect.PURE, tags=("builtin",), source="builtin")
 
 
 _DEFAULT_LIMIT: Final = 10
@@ -225,7 +225,7 @@ def tool_search(view: CatalogView) -> ToolDescriptor:
         listed = [FoundTool(name=one.name, description=one.description, tags=list(one.tags)) for one in found]
         return FoundTools(tools=listed, count=len(listed))
 
-    return tool(search, name=TOOL_SEARCH, side_effects=SideEffect.READ, tags=_TAGS, source="builtin")
+    return tool(search, name=TOOL_SEARCH, effects=SideEffect.READ, tags=_TAGS, source="builtin")
 
 
 def tool_get(view: CatalogView) -> ToolDescriptor:
@@ -247,4 +247,5 @@ def tool_get(view: CatalogView) -> ToolDescriptor:
             details["args_schema"] = found.args_schema
         return details
 
-    return tool(get, name=TOOL_GET, side_effects=SideEffect.READ, tags=_TAGS, source="builtin")
+    made: ToolDescriptor = tool(get, name=TOOL_GET, effects=SideEffect.READ, tags=_TAGS, source="builtin")
+    return made

@@ -27,6 +27,7 @@ from harborage.tools.errors import (
     ToolNotFoundError,
 )
 from harborage.tools.model import Tool, ToolDescriptor
+from harborage.tools.typed import how_to_bind, is_unbound
 
 Tools: TypeAlias = list[Tool]
 
@@ -235,6 +236,8 @@ def _check_descriptor(descriptor: ToolDescriptor) -> None:
     tool = descriptor.tool
     if not callable(descriptor.body):
         raise ToolDuplicateNameError(tool.name, f"tool {tool.name!r} needs a body to call")
+    if is_unbound(descriptor):
+        raise ToolInvalidError(tool.name, "function", how_to_bind(descriptor))
     if tool.on_unknown is OnUnknown.PROBE and descriptor.probe is None:
         reason = "interrupted calls are to be probed, but it has no probe; pass `probe=`"
         raise ToolInvalidError(tool.name, "probe", reason)

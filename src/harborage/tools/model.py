@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 import msgspec
 from msgspec.structs import force_setattr
+from typing_extensions import TypeVar
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.errors import InvalidOptionError, names_of, one_of
@@ -22,6 +23,10 @@ from harborage.tools.policy import EffectivePolicy, ToolPolicy, is_guarded, reso
 if TYPE_CHECKING:
     from harborage.artifacts import ArtifactStore
     from harborage.events import Event
+
+
+DepsT_co = TypeVar("DepsT_co", covariant=True, default=object)
+DepsT_contra = TypeVar("DepsT_contra", contravariant=True, default=object)
 
 
 class ToolExample(msgspec.Struct, frozen=True):
@@ -81,7 +86,7 @@ class Tool(msgspec.Struct, frozen=True):
                 "max_retries",
                 self.policy.max_retries,
                 f"none for tool {self.name!r}, which is {self.side_effects}: a second attempt might act a second time; "
-                "declare side_effects='read' if it changes nothing, or idempotent=True if it acts once per "
+                "declare effects='read' if it changes nothing, or idempotent=True if it acts once per "
                 "CallContext.idempotency_key",
             )
 
@@ -126,12 +131,13 @@ class ToolResult(msgspec.Struct, frozen=True):
     meta: dict[str, Any] | None = None
 
 
-class CallContext(msgspec.Struct, frozen=True):
+class CallContext(msgspec.Struct, Generic[DepsT_co], frozen=True):
     """Everything that a tool may know about its call. A function gets it in a parameter of this type.
 
     `idempotency_key` is the same for every attempt at one call, also after a crash; `key_headers` and `key_meta` are
     how it travels further. `emit` publishes an event of the run; the Invoker publishes those of the call there.
-    `tool_context` is the part of the run's context that only tools see; `handle` returns its live objects.
+    `tool_context` is the part of the run's context that only tools see; `handle` returns its live objects. `deps` are
+    the dependencies that the run was given, of the type that its agent declares; they are never recorded.
     """
 
     who: Quadruple
@@ -142,6 +148,7 @@ class CallContext(msgspec.Struct, frozen=True):
     clock: Clock = SYSTEM_CLOCK
     tool_context: Mapping[str, Any] = {}
     find_handle: Callable[[str], Any] | None = None
+    deps: DepsT_co = None  # type: ignore[assignment] # of an agent without dependencies
 
     def handle(self, name: str) -> Any:
         """Return the live object that the run's context has under `name`, the very one that was set.
@@ -175,17 +182,19 @@ class Probed(msgspec.Struct, frozen=True):
     value: Any = None
 
 
-ToolBody: TypeAlias = Callable[[bytes, CallContext], Awaitable[ToolResult]]
-ToolProbe: TypeAlias = Callable[[bytes, CallContext], Awaitable[Probed]]
+ToolBody: TypeAlias = Callable[[bytes, CallContext[Any]], Awaitable[ToolResult]]
+ToolProbe: TypeAlias = Callable[[bytes, CallContext[Any]], Awaitable[Probed]]
 
 
-class ToolDescriptor(msgspec.Struct, frozen=True, dict=True):
+class ToolDescriptor(msgspec.Struct, Generic[DepsT_contra], frozen=True, dict=True):
     """A tool and how to call it: `body` takes the arguments as JSON, exactly as the planner wrote them.
 
     `validate_args` and `validate_result` raise ToolInvalidArgsError. `body_validates` says that the body refuses
     invalid arguments by itself before it acts, so that checking them first would be checking them twice. `function`
     is the Python function behind the tool, when there is one. `probe` finds the outcome of an interrupted call
-    with these arguments under the same key, without changing anything.
+    with these arguments under the same key, without changing anything. `approval` says which calls a person must
+    approve: "always", "never", a policy, or None where the tool says nothing. The type variable is what its calls need
+    as `CallContext.deps`.
     """
 
     tool: Tool
@@ -195,6 +204,7 @@ class ToolDescriptor(msgspec.Struct, frozen=True, dict=True):
     body_validates: bool = False
     function: Callable[..., Any] | None = None
     probe: ToolProbe | None = None
+    approval: str | Callable[[Any], Any] | None = None
 
     @cached_property
     def policy(self) -> EffectivePolicy:

@@ -28,7 +28,8 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     """A function as a tool.
 
     `context_name` is the first parameter if that takes the CallContext, or empty. `returns` is what the function
-    declares to return; Any when it declares nothing, or a ToolResult.
+    declares to return; Any when it declares nothing, or a ToolResult. `is_method` says that the function is written
+    in a class and needs an object first, which is no argument.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     args_schema: dict[str, Any]
     out_schema: dict[str, Any]
     find_unknown: Finder | None
+    is_method: bool = False
 
 
 def read_signature(fn: Callable[..., Any], name: str = "") -> Signature:
@@ -53,7 +55,8 @@ def read_signature(fn: Callable[..., Any], name: str = "") -> Signature:
     name = name or _name_function(fn, source)
     _refuse_generators(source, name)
     scope, annotations = scope_of(source), getattr(source, "__annotations__", {})
-    arguments, context_name = _read_arguments(fn, annotations, scope, name)
+    is_method = scope.is_in_class and _needs_object(fn, annotations)
+    arguments, context_name = _read_arguments(fn, annotations, scope, name, is_method=is_method)
     docs = parse_docstring(source.__doc__)
     _refuse_unknown_names(docs, inspect.signature(source).parameters, name)
     returns = scope.resolve(annotations.get("return", Any), f"{name} -> result")
@@ -68,6 +71,7 @@ def read_signature(fn: Callable[..., Any], name: str = "") -> Signature:
         args_schema=args_schema,
         out_schema=_make_out_schema(returns, name),
         find_unknown=_make_argument_finder(infos),
+        is_method=is_method,
     )
 
 
@@ -106,12 +110,12 @@ def _refuse_generators(fn: Callable[..., Any], name: str) -> None:
 
 
 def _read_arguments(
-    fn: Callable[..., Any], annotations: dict[str, Any], scope: Scope, name: str
+    fn: Callable[..., Any], annotations: dict[str, Any], scope: Scope, name: str, *, is_method: bool
 ) -> tuple[tuple[Argument, ...], str]:
     """Return the arguments of `fn`, and the name of its context parameter or an empty text."""
     # An argument that a partial has bound may be a credential: the model must not see or change it.
     bound = fn.keywords if isinstance(fn, partial) else {}
-    listed = [each for each in _list_parameters(fn, name) if each.name not in bound]
+    listed = [each for each in _list_parameters(fn, name) if each.name not in bound][is_method:]
     context_name = _find_context(listed, annotations, scope, name)
     found: list[Argument] = []
     for each in listed:
@@ -123,6 +127,12 @@ def _read_arguments(
             raise UnsupportedTypeError(place, _say_how_to_annotate(each.name))
         found.append(_make_argument(each, scope.resolve(annotations[each.name], place), place))
     return tuple(found), context_name
+
+
+def _needs_object(fn: Callable[..., Any], annotations: dict[str, Any]) -> bool:
+    """Whether a function in the body of a class takes the object first: the one parameter that nobody annotates."""
+    first = next(iter(inspect.signature(fn).parameters), None) if inspect.isfunction(fn) else None
+    return first is not None and first not in annotations
 
 
 def _find_context(listed: list[inspect.Parameter], annotations: dict[str, Any], scope: Scope, name: str) -> str:
@@ -166,7 +176,7 @@ def _refuse_kind(parameter: inspect.Parameter, place: str) -> None:
 
 def _say_how_to_annotate(name: str) -> str:
     if name == "self":
-        return "give the method of an object, for example tool(desk.open)"
+        return "put @tool above it in the class, or give the method of an object, for example tool(desk.open)"
     if name in _CONTEXT_NAMES:
         return f"annotate it, for example {name}: CallContext as the first parameter"
     return f"annotate it, for example {name}: str"

@@ -131,11 +131,11 @@ class Stage:
 
         once = ToolPolicy(max_retries=0, timeout_ms=0)
         return [
-            tool(add, side_effects=SideEffect.PURE),
-            tool(fail, side_effects=SideEffect.READ, policy=once),
-            tool(long, side_effects=SideEffect.READ),
-            tool(transfer, side_effects=SideEffect.EXTERNAL),
-            tool(hold, side_effects=SideEffect.WRITE, policy=once),
+            tool(add, effects=SideEffect.PURE),
+            tool(fail, effects=SideEffect.READ, policy=once),
+            tool(long, effects=SideEffect.READ),
+            tool(transfer, effects=SideEffect.EXTERNAL),
+            tool(hold, effects=SideEffect.WRITE, policy=once),
         ]
 
     def runtime(self, storage: Storage | None, clock: FakeClock) -> Runtime:

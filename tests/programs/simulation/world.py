@@ -113,11 +113,11 @@ def tools_of(world: Outside, process: str, wire: Way) -> list[ToolDescriptor]:
         return await act(call, "read", what) + " " * 20_000
 
     return [
-        tool(read, side_effects=SideEffect.READ),
-        tool(large, side_effects=SideEffect.READ),
-        tool(keyed, side_effects=SideEffect.EXTERNAL, idempotent=True),
-        tool(write, side_effects=SideEffect.WRITE),
-        tool(gated, side_effects=SideEffect.EXTERNAL),
+        tool(read, effects=SideEffect.READ),
+        tool(large, effects=SideEffect.READ),
+        tool(keyed, effects=SideEffect.EXTERNAL, idempotent=True),
+        tool(write, effects=SideEffect.WRITE),
+        tool(gated, effects=SideEffect.EXTERNAL),
     ]
 
 

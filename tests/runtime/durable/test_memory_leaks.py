@@ -45,19 +45,19 @@ HELD = (LeasedRun, LiveRun, Mailbox, RunEventBuffer, Recorder, RunContext, Waiti
 RUNS = 3
 
 
-@tool(side_effects=SideEffect.EXTERNAL)
+@tool(effects=SideEffect.EXTERNAL)
 async def act(what: str) -> str:
     """Do something that a person must allow."""
     return what
 
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def look(what: str) -> str:
     """Look at something."""
     return what
 
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def stare(what: str) -> str:
     """Look at something for ever."""
     await asyncio.Event().wait()

@@ -45,7 +45,7 @@ def awaiting(run: RunContext) -> Decision:
     return AwaitTask(run.trajectory.steps[0].observation["task_id"])
 
 
-@tool(side_effects=SideEffect.WRITE)
+@tool(effects=SideEffect.WRITE)
 async def pay() -> str:
     """Pay."""
     return "paid"
@@ -158,7 +158,7 @@ async def test_an_approval_that_comes_after_another_answer_makes_no_call(watched
     store: Any = watched.store
     calls: list[str] = []
 
-    @tool(name="pay", side_effects=SideEffect.WRITE)
+    @tool(name="pay", effects=SideEffect.WRITE)
     async def pay_once() -> str:
         """Pay."""
         calls.append("pay")

@@ -45,7 +45,7 @@ class StepPlanner:
 def act(look: Callable[[], Any] | None = None, side_effects: SideEffect = SideEffect.WRITE) -> ToolDescriptor:
     """A tool, one that must not act twice if nothing else is said; it calls `look` when it acts."""
 
-    @tool(side_effects=side_effects)
+    @tool(effects=side_effects)
     async def act(a: int, b: int) -> int:
         """Do something."""
         if look is not None:

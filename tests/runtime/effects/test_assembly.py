@@ -51,7 +51,7 @@ class Watched(MemoryArtifactStore):
 
 def test_plain_functions_are_described_by_their_signatures() -> None:
     """Beside descriptors, which are taken as they are."""
-    described = tool(add, name="plus", side_effects=SideEffect.READ)
+    described = tool(add, name="plus", effects=SideEffect.READ)
     catalog = catalog_of([add, described])
     plain = catalog.resolve("add")
     assert plain is not None

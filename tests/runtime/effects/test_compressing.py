@@ -203,7 +203,7 @@ async def test_a_run_that_is_carried_on_sees_the_same_history() -> None:
     """The summary that an overflow brought about is recorded, so the next process asks what this one would have."""
     reached = asyncio.Event()
 
-    @tool(side_effects=SideEffect.READ)
+    @tool(effects=SideEffect.READ)
     async def slow(text: str) -> str:
         """Take a while, once."""
         if text == "wait" and not reached.is_set():

@@ -107,17 +107,17 @@ async def refused() -> None:
     raise ToolRejectedError("refused", "not today", WHO)
 
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def read() -> None:
     """Read."""
 
 
-@tool(side_effects=SideEffect.WRITE)
+@tool(effects=SideEffect.WRITE)
 async def write() -> None:
     """Write."""
 
 
-@tool(side_effects=SideEffect.WRITE, idempotent=True)
+@tool(effects=SideEffect.WRITE, idempotent=True)
 async def keyed() -> None:
     """Write under a key."""
 

@@ -32,13 +32,13 @@ READ = CallTool("read", b'{"text":"b"}')
 Runtimes = Callable[..., Awaitable[Any]]
 
 
-@tool(side_effects=SideEffect.READ)
+@tool(effects=SideEffect.READ)
 async def read(text: str) -> str:
     """Read."""
     return f"read {text}"
 
 
-@tool(side_effects=SideEffect.WRITE, tags=("costly",))
+@tool(effects=SideEffect.WRITE, tags=("costly",))
 async def write(text: str) -> str:
     """Write."""
     return f"wrote {text}"
@@ -48,6 +48,18 @@ async def write(text: str) -> str:
 async def late(text: str) -> str:
     """Late."""
     return text
+
+
+@tool(effects="write", approval="always")
+async def pay(text: str) -> str:
+    """Pay."""
+    return f"paid {text}"
+
+
+@tool(effects="write", approval=lambda call: call.arguments["text"] == "much")
+async def refund(text: str) -> str:
+    """Refund."""
+    return f"refunded {text}"
 
 
 def everything(run: RunContext) -> Finish:
@@ -298,7 +310,7 @@ async def test_a_tool_registered_while_its_run_is_under_way_is_guarded(runtimes:
 async def test_a_tool_that_is_replaced_by_one_that_needs_approval_is_not_called(runtimes: Runtimes) -> None:
     """A run that recorded that the tool needs none does not make the call, and the planner gets the reason; a run that
     starts afterwards asks."""
-    changed = tool(write.function, name="read", side_effects=SideEffect.WRITE)
+    changed = tool(write.function, name="read", effects=SideEffect.WRITE)
 
     def swap(run: RunContext) -> CallTool:
         bench.rt.catalog.replace({"read": changed})
@@ -343,3 +355,52 @@ async def test_what_a_run_has_recorded_decides_which_calls_are_asked_about(
                 seen = (await carried.finished()).payload
             assert expected in str(seen[1])
             assert seen[2] == "read b"
+
+
+def call_of(name: str, text: str) -> CallTool:
+    return CallTool(name, f'{{"text":"{text}"}}'.encode())
+
+
+async def test_a_tool_that_asks_for_approval_is_asked_about_without_a_policy_of_the_agent(runtimes: Runtimes) -> None:
+    """Always, or where its own function says so."""
+    script = [call_of("pay", "a"), call_of("refund", "little"), call_of("refund", "much"), everything]
+    bench = await runtimes(script, tools=[pay, refund])
+    run = await bench.start()
+    pause = await bench.paused(run)
+    assert (pause.payload["tool"], pause.payload["reason"]) == ("pay", "the tool asks for it")
+    await run.approve(pause.token)
+    pause = await bench.paused(run)
+    assert pause.payload["args_summary"]["args"] == {"text": "much"}
+    await run.reject("too much", token=pause.token)
+    paid, little, much = (await bench.end(run)).payload
+    assert (paid, little) == ("paid a", "refunded little")
+    assert "too much" in much["error"]
+
+
+async def test_a_tool_and_the_policy_for_all_ask_whichever_wants_it(runtimes: Runtimes) -> None:
+    """The tool's own function lets the call pass, the agent's policy does not; a read is asked about by neither."""
+    script = [READ, call_of("refund", "little"), everything]
+    bench = await runtimes(script, tools=[read, refund], approvals=BySideEffect([SideEffect.WRITE]))
+    run = await bench.start()
+    assert (await bench.paused(run)).payload["tool"] == "refund"
+    await run.approve()
+    assert (await bench.end(run)).payload == ["read b", "refunded little"]
+
+
+async def test_a_policy_for_the_tool_by_name_takes_the_place_of_its_own(runtimes: Runtimes) -> None:
+    """Whoever runs the agent has the last word."""
+    bench = await runtimes([call_of("pay", "a"), everything], tools=[pay], approvals={"pay": AlwaysApprove()})
+    run = await bench.start()
+    assert (await bench.end(run)).payload == ["paid a"]
+
+
+async def test_a_tool_that_asks_for_approval_and_is_registered_later_is_guarded(runtimes: Runtimes) -> None:
+    """Between two steps of one run."""
+
+    def announce(run: RunContext) -> CallTool:
+        bench.rt.catalog.register(pay)
+        return call_of("pay", "a")
+
+    bench = await runtimes([READ, announce, everything], tools=[read])
+    run = await bench.start()
+    assert "needs approval now and did not when its run started" in str((await bench.end(run)).payload[1])

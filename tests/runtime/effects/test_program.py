@@ -57,9 +57,9 @@ class World:
             return f"wrote {text}"
 
         return [
-            tool(read, side_effects=SideEffect.READ),
-            tool(keyed, side_effects=SideEffect.EXTERNAL, idempotent=True),
-            tool(write, side_effects=SideEffect.WRITE),
+            tool(read, effects=SideEffect.READ),
+            tool(keyed, effects=SideEffect.EXTERNAL, idempotent=True),
+            tool(write, effects=SideEffect.WRITE),
         ]
 
 

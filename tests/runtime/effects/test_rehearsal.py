@@ -16,7 +16,7 @@ from tests.kit.tables import each_row
 def live(side_effects: SideEffect, *, is_rehearsal: bool = True) -> LiveRun:
     """A run that sees one tool."""
 
-    @tool(name="act", side_effects=side_effects)
+    @tool(name="act", effects=side_effects)
     async def act() -> None:
         """Act."""
 

@@ -56,19 +56,19 @@ class Hands:
     def __init__(self) -> None:
         self.done: list[Any] = []
 
-        @tool(side_effects=SideEffect.READ)
+        @tool(effects=SideEffect.READ)
         async def look(at: int) -> int:
             """Look."""
             self.done.append(at)
             return at
 
-        @tool(side_effects=SideEffect.WRITE)
+        @tool(effects=SideEffect.WRITE)
         async def write(text: str) -> str:
             """Write."""
             self.done.append(text)
             return "written"
 
-        @tool(side_effects=SideEffect.EXTERNAL)
+        @tool(effects=SideEffect.EXTERNAL)
         async def post(text: str) -> str:
             """Post."""
             self.done.append(text)

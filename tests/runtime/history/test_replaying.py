@@ -57,13 +57,13 @@ ME = Identity("t", "u", "s")
 ONCE = ToolPolicy(max_retries=0)
 
 
-@tool(side_effects=SideEffect.READ, policy=ONCE)
+@tool(effects=SideEffect.READ, policy=ONCE)
 async def add(a: int, b: int) -> int:
     """Add."""
     return a + b
 
 
-@tool(side_effects=SideEffect.READ, policy=ONCE)
+@tool(effects=SideEffect.READ, policy=ONCE)
 async def fails() -> str:
     """Fail."""
     raise PermissionError("no")
@@ -326,7 +326,7 @@ async def test_a_replay_needs_no_key_and_calls_no_tool() -> None:
     """The model is not opened, and neither a tool nor the runtime itself has anything to do."""
     calls = 0
 
-    @tool(name="add", side_effects=SideEffect.READ)
+    @tool(name="add", effects=SideEffect.READ)
     async def counted(a: int, b: int) -> int:
         """Add."""
         nonlocal calls
@@ -343,7 +343,7 @@ async def test_a_replay_needs_no_key_and_calls_no_tool() -> None:
 async def test_a_changed_tool_is_a_changed_prompt() -> None:
     """What a tool says of itself is part of what the model is asked; the diff shows the words."""
 
-    @tool(name="add", side_effects=SideEffect.READ)
+    @tool(name="add", effects=SideEffect.READ)
     async def other(a: int, b: int) -> int:
         """Add two numbers."""
         return a + b
@@ -612,7 +612,7 @@ async def test_a_run_that_was_carried_on_replays() -> None:
     """Another process continues at the last recorded step, and appends only new entries."""
     runs: list[Run] = []
 
-    @tool(name="add", side_effects=SideEffect.READ)
+    @tool(name="add", effects=SideEffect.READ)
     async def pausing(a: int, b: int) -> int:
         """Add."""
         await runs[0].pause()

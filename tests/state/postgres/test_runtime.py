@@ -39,7 +39,7 @@ class Till:
             self.paid += 1
             return "paid"
 
-        return [tool(look, side_effects=SideEffect.READ), tool(pay, side_effects=SideEffect.WRITE)]
+        return [tool(look, effects=SideEffect.READ), tool(pay, effects=SideEffect.WRITE)]
 
 
 class Shopper:

@@ -43,6 +43,7 @@ from harborage.planner.react.tools import ARTIFACT_FETCH_TOOL_NAME, get_tool_nam
 from harborage.planner.react.transcript import build_history, render_summary
 from harborage.planner.views import materialize_input_content
 from harborage.tools import CallContext, ErrorClass, Tool, ToolBody, ToolDescriptor, ToolOptions, ToolPolicy, ToolResult
+from harborage.tools.function import tool_fields
 
 if TYPE_CHECKING:
     from harborage.planner.context import Planner
@@ -153,8 +154,9 @@ def make_adapted(
     gates = ApprovalGates(policies)
     descriptors = [
         ToolDescriptor(
-            tool=msgspec.structs.replace(tool, **{"policy": _ONCE, **given.get(tool.name, {})}),
+            tool=msgspec.structs.replace(tool, **{"policy": _ONCE, **tool_fields(tool.name, given.get(tool.name, {}))}),
             body=gates.guard(tool.name, body),
+            approval=given.get(tool.name, {}).get("approval"),
         )
         for tool, body in tools
     ]

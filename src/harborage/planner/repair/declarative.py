@@ -250,7 +250,7 @@ def declarative_action(
 _NO_ARGS: Final = msgspec.Raw(b"{}")
 
 _OPTIONS: Final[Any] = {
-    "side_effects": SideEffect.STATEFUL,
+    "effects": SideEffect.STATEFUL,
     "loading": Loading.DEFERRED,
     "tags": ("builtin", "meta", "escape_hatch"),
     "source": "builtin",

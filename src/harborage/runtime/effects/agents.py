@@ -300,7 +300,7 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
     )
     _register_built_ins(options, catalog, reasoner, shared, gates)
     gates.check_names()
-    closers.extend(gate.aclose for gate in gates.all)
+    closers.append(gates.aclose)
     providers = ContextProviders(
         setup.context,
         _memory(setup, shared, reasoner, closers),

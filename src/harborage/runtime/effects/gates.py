@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+import inspect
+from collections.abc import Callable, Container, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -13,6 +14,7 @@ from harborage.runtime.effects.approval.model import (
     ApprovalPolicy,
     ApprovalRequest,
     BySideEffect,
+    PolicyAnswer,
     Tagged,
 )
 from harborage.runtime.loop.seam import GatedTools
@@ -33,6 +35,7 @@ _GATED_SINCE = (
     "the call of {0!r} needs approval now and did not when its run started, so it was not made; "
     "start another run, which asks for approval"
 )
+_ASKS: Final = AlwaysDeny("the tool asks for it")
 _STATIC: Final = (AlwaysApprove, AlwaysDeny, BySideEffect, Tagged)
 
 
@@ -61,10 +64,12 @@ class Gates:
     """The gates in front of tools: one for each tool that a mapping names, or one for all tools.
 
     The gate for all guards every tool whatever its name, also one that is registered while runs are under way. With a
-    `catalog` a tool whose policy can never ask of it is left out, as the catalog has it at that moment.
+    `catalog` a tool whose policy can never ask of it is left out, as the catalog has it at that moment. With `make` a
+    tool that says itself which of its calls need approval has a gate of its own, unless it is among the `named`: its
+    calls wait when the tool or the gate for all asks.
     """
 
-    __slots__ = ("_catalog", "_current", "_for_all", "_named", "_version")
+    __slots__ = ("_catalog", "_current", "_for_all", "_make", "_named", "_own", "_version")
 
     def __init__(
         self,
@@ -73,17 +78,20 @@ class Gates:
         for_all: ApprovalGate | None = None,
         policies: ApprovalPolicy | Mapping[str, ApprovalPolicy] | None = None,
         catalog: ToolCatalog | None = None,
+        make: Callable[[ApprovalPolicy], ApprovalGate] | None = None,
     ) -> None:
         by_name, policy = (policies, None) if isinstance(policies, Mapping) else ({}, policies)
         self._named = {name: _Guard(gate, by_name.get(name)) for name, gate in ({} if named is None else named).items()}
         self._for_all = None if for_all is None else _Guard(for_all, policy)
         self._catalog = catalog
+        self._make = make
+        self._own: dict[str, _Guard] = {}
         self._version = -1
         self._current = GatedTools()
 
     def __contains__(self, tool: object) -> bool:
         """Whether a call of the tool of this name may need approval now."""
-        return (bool(self._named) or self._for_all is not None) and tool in self.current()
+        return tool in self.current()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -93,12 +101,19 @@ class Gates:
     @property
     def all(self) -> tuple[ApprovalGate, ...]:
         """Every gate."""
-        guards = [*self._named.values(), *([] if self._for_all is None else [self._for_all])]
+        self.current()
+        guards = [*self._named.values(), *self._own.values(), *([] if self._for_all is None else [self._for_all])]
         return tuple(guard.gate for guard in guards)
+
+    async def aclose(self) -> None:
+        """End the calls that wait at any gate."""
+        for gate in self.all:
+            await gate.aclose()
 
     def find(self, tool: str) -> ApprovalGate | None:
         """The gate in front of the tool of this name; None when there is none."""
-        guard = self._named.get(tool, self._for_all)
+        self.current()
+        guard = self._guard(tool)
         return None if guard is None else guard.gate
 
     def current(self) -> GatedTools:
@@ -126,13 +141,48 @@ class Gates:
             text = f"approval policies name unknown tools: {listed}; register them or drop the policy"
             raise ToolNotFoundError(listed, message=text)
 
+    def _guard(self, tool: str) -> _Guard | None:
+        return self._named.get(tool) or self._own.get(tool) or self._for_all
+
     def _read(self) -> GatedTools:
         tools = {tool.name: tool for tool in (() if self._catalog is None else self._catalog.tools)}
+        self._own = {name: guard for name in tools if (guard := self._own_guard(name)) is not None}
+        unasked = (name for name, tool in tools.items() if (guard := self._guard(name)) and not guard.may_ask(tool))
         if self._for_all is not None:
-            exempt = frozenset(name for name, tool in tools.items() if not self._for_all.may_ask(tool))
-            return GatedTools(is_all=True, exempt=exempt)
-        names = (name for name, guard in self._named.items() if name not in tools or guard.may_ask(tools[name]))
-        return GatedTools(names=frozenset(names))
+            return GatedTools(is_all=True, exempt=frozenset(unasked))
+        return GatedTools(names=frozenset({*self._named, *self._own}).difference(unasked))
+
+    def _own_guard(self, name: str) -> _Guard | None:
+        """The gate that a tool asks for itself; the one that it has already if it asks for the same."""
+        said = self._catalog.resolve(name) if self._catalog is not None and self._make is not None else None
+        if said is None or said.approval is None or said.approval == "never" or name in self._named:
+            return None
+        own = _ASKS if said.approval == "always" else said.approval
+        assert self._make is not None
+        assert not isinstance(own, str)  # any other word was refused by `tool`
+        known, for_all = self._own.get(name), None if self._for_all is None else self._for_all.policy
+        if known is not None and isinstance(known.policy, EitherAsks) and known.policy.own is own:
+            return known
+        policy = EitherAsks(own, for_all)
+        return _Guard(self._make(policy), policy)
+
+
+class EitherAsks:
+    """Calls need approval for which the tool's own policy asks, or that of all tools of its agent."""
+
+    def __init__(self, own: ApprovalPolicy, for_all: ApprovalPolicy | None) -> None:
+        self.own = own
+        self._policies = [own, *([] if for_all is None else [for_all])]
+
+    async def __call__(self, request: ApprovalRequest) -> PolicyAnswer:
+        answer: PolicyAnswer = False
+        for policy in self._policies:
+            said = policy(request)
+            answer = await said if inspect.isawaitable(said) else said
+            is_allowed = answer is False or (isinstance(answer, tuple) and answer[:1] == (False,))
+            if not is_allowed:
+                return answer  # it asks, or it is no answer, which the gate refuses
+        return answer
 
 
 def approval_gates(
@@ -153,8 +203,8 @@ def approval_gates(
         return ApprovalGate(policy, pauses, bus, redactor, timeout=ttl, clock=clock)
 
     if policies is None or type(policies) is AlwaysApprove:
-        return Gates(catalog=catalog)
+        return Gates(catalog=catalog, make=gate)
     if isinstance(policies, Mapping):
         named = {name: gate(policy) for name, policy in policies.items()}
-        return Gates(named, policies=policies, catalog=catalog)
-    return Gates(for_all=gate(policies), policies=policies, catalog=catalog)
+        return Gates(named, policies=policies, catalog=catalog, make=gate)
+    return Gates(for_all=gate(policies), policies=policies, catalog=catalog, make=gate)

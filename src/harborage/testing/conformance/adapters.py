@@ -149,7 +149,7 @@ class Tools:
         return [add, hold, fail]
 
     options: dict[str, ToolOptions] = {  # noqa: RUF012 - never changed
-        "hold": ToolOptions(side_effects=SideEffect.READ)
+        "hold": ToolOptions(effects=SideEffect.READ)
     }
 
 

@@ -49,7 +49,7 @@ def calculator() -> ToolDescriptor:
         """
         return Calculation(expression=expression, result=calculate(expression))
 
-    return tool(calculate_, name="calculator", side_effects=SideEffect.PURE, tags=("standard",), source="standard")
+    return tool(calculate_, name="calculator", effects=SideEffect.PURE, tags=("standard",), source="standard")
 
 
 def calculate(expression: str) -> Number:
@@ -228,7 +228,7 @@ def clock() -> ToolDescriptor:
             utc_offset=f"{offset[:3]}:{offset[3:5]}",
         )
 
-    return tool(read_clock, name="clock", side_effects=SideEffect.PURE, tags=("standard",), source="standard")
+    return tool(read_clock, name="clock", effects=SideEffect.PURE, tags=("standard",), source="standard")
 
 
 def _find_zone(name: str) -> tzinfo:

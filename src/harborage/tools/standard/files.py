@@ -130,7 +130,7 @@ def _list_files(root: Root, limits: FileLimits) -> ToolDescriptor:
             found.append(_to_listed(where, entry))
         return Listing(entries=found, truncated=False)
 
-    return tool(list_files, side_effects=SideEffect.READ, tags=_TAGS, policy=_ONCE, source="standard")
+    return tool(list_files, effects=SideEffect.READ, tags=_TAGS, policy=_ONCE, source="standard")
 
 
 def _read_file(root: Root, limits: FileLimits) -> ToolDescriptor:
@@ -148,7 +148,7 @@ def _read_file(root: Root, limits: FileLimits) -> ToolDescriptor:
                 raise FileRefusedError(path, f"offset {offset} is outside the file, which has {size} bytes")
             return _read_piece(handle, path, size, offset, wanted)
 
-    return tool(read_file, side_effects=SideEffect.READ, tags=_TAGS, policy=_ONCE, source="standard")
+    return tool(read_file, effects=SideEffect.READ, tags=_TAGS, policy=_ONCE, source="standard")
 
 
 def _search_files(root: Root, limits: FileLimits) -> ToolDescriptor:
@@ -171,7 +171,7 @@ def _search_files(root: Root, limits: FileLimits) -> ToolDescriptor:
                 break
         return search.result()
 
-    return tool(search_files, side_effects=SideEffect.READ, tags=_TAGS, policy=_ONCE, source="standard")
+    return tool(search_files, effects=SideEffect.READ, tags=_TAGS, policy=_ONCE, source="standard")
 
 
 def _write_file(root: Root, limits: FileLimits) -> ToolDescriptor:
@@ -194,7 +194,7 @@ def _write_file(root: Root, limits: FileLimits) -> ToolDescriptor:
 
     return tool(
         write_file,
-        side_effects=SideEffect.WRITE,
+        effects=SideEffect.WRITE,
         tags=_TAGS,
         policy=_ONCE,
         source="standard",

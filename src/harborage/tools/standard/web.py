@@ -183,7 +183,7 @@ def http_get(
     return tool(
         get,
         name="http_get",
-        side_effects=SideEffect.READ,
+        effects=SideEffect.READ,
         tags=("standard", "network"),
         policy=ToolPolicy(timeout_ms=limits.timeout_s * 1000, max_retries=1),
         safety_notes="Whatever is written into the address reaches the server that it names.",

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, assert_never
 import msgspec
 from msgspec.structs import force_setattr
 
+from harborage import codec
 from harborage.errors import all_of, names_of, one_of
 from harborage.identity import Quadruple
 from harborage.runtime.loop.pauses import Pause, PauseDecision
@@ -57,6 +58,16 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
         force_setattr(self, "tags", names_of(self.tags, "tags"))
         if self.side_effects is not None:
             force_setattr(self, "side_effects", one_of(SideEffect, self.side_effects, "side_effects"))
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments by name, as the tool would get them.
+
+        Raises:
+            CodecError: they are no JSON; a gate whose policy raises it refuses the call.
+        """
+        decoded: dict[str, Any] = codec.decode(self.args.strip() or b"{}")
+        return decoded
 
 
 class Granted(msgspec.Struct, frozen=True):
