@@ -17,9 +17,11 @@ STALE := $(shell test -x $(BIN)/python || echo stale)
 
 ADAPTERS := pydantic-ai openai-agents langgraph
 ADAPTER_VENVS := .venv-adapters
+SITE_VENV := .venv-site
+SITE := site
 
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate chaos attack soak adapters lint types check bench docs fix lock clean stale
+.PHONY: help run test simulate chaos attack soak adapters lint types check bench docs site fix lock clean stale
 export AGENT ASK
 
 help: ## list these jobs
@@ -65,6 +67,10 @@ bench: $(VENV)/.ready ## measure speed beside a bare loop in the same run; fails
 docs: $(VENV)/.ready ## write docs/reference again from the code
 	@$(BIN)/python docs/generate.py
 
+site: $(SITE_VENV)/.ready ## build the documentation as static pages in site/ (open site/index.html)
+	@$(SITE_VENV)/bin/python -m sphinx --quiet --fail-on-warning --keep-going -j auto -d $(SITE_VENV)/doctrees docs $(SITE)
+	@echo "$(SITE)/index.html"
+
 fix: $(VENV)/.ready ## format, and mend what the linter can
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format --quiet .
@@ -75,12 +81,13 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 lock: ## pin the dependencies of pyproject.toml again (needs uv: pip install uv)
 	@$(COMPILE) --group build --output-file requirements.lock $(ARGS) pyproject.toml
 	@$(COMPILE) --group dev --output-file requirements-dev.lock $(ARGS) pyproject.toml
+	@$(COMPILE) --group site --output-file requirements-site.lock $(ARGS) pyproject.toml
 	@for name in $(ADAPTERS); do \
 	  $(COMPILE) --group adapters --extra $$name --output-file requirements-adapters-$$name.lock $(ARGS) pyproject.toml \
 	  || exit 1; done
 
 clean: ## remove .venv and every cache
-	@rm -rf $(VENV) $(ADAPTER_VENVS) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage dist
+	@rm -rf $(VENV) $(ADAPTER_VENVS) $(SITE_VENV) $(SITE) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage dist
 
 $(VENV)/.made: requirements.lock requirements-dev.lock $(STALE)
 	@command -v $(PYTHON) >/dev/null || { \
@@ -114,6 +121,13 @@ $(ADAPTER_VENVS)/%/.installed: requirements-adapters-%.lock
 	@touch $@
 
 $(ADAPTER_VENVS)/%/.ready: $(ADAPTER_VENVS)/%/.installed pyproject.toml
+	@$(PIP_ENV) $(@D)/bin/python $(PIP_ARGS) install -qq --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(SITE_VENV)/.ready: requirements-site.lock pyproject.toml
+	@echo "Installing the $$(grep -c == $<) packages of the site in $(@D): a minute, only now ..." >&2
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(PIP_ENV) $(@D)/bin/python $(PIP_ARGS) install -qq --require-hashes --no-deps -r $<
 	@$(PIP_ENV) $(@D)/bin/python $(PIP_ARGS) install -qq --no-deps --no-build-isolation --editable .
 	@touch $@
 

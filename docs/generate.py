@@ -46,6 +46,8 @@ def pages() -> dict[str, str]:
         "errors": errors(),
         "models": models(),
         "options": options(),
+        "api": api(),
+        "packages": packages(),
     }
     return {f"{name}.md": f"{GENERATED}\n{text.rstrip()}\n" for name, text in made.items()}
 
@@ -315,6 +317,113 @@ def default_of(field: msgspec.structs.FieldInfo) -> str:
             return f"`{type(value).__name__}()`"
         case value:
             return f"`{value!r}`"
+
+
+# ── Names ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+API = """\
+# Names
+
+What a program imports from `harborage`. The descriptions are the docstrings, so `help(harborage.Agent)` says the same.
+What planners, drivers and tests are written with is in [the packages](packages.md).
+"""
+PACKAGES = """\
+# Names of the packages
+
+What planners, drivers, hosts and tests are written with, by the package or module that it is imported from. What most
+programs need is in `harborage` itself: [names](api.md).
+"""
+# The title of a group of names, by where they are defined: the first that fits.
+GROUPS = {
+    "harborage.app": "Agents and runs",
+    "harborage.runtime.loop.context": "Context and memory",
+    "harborage.runtime.approval": "Approvals, pauses and controls",
+    "harborage.runtime.pauses": "Approvals, pauses and controls",
+    "harborage.runtime.steering": "Approvals, pauses and controls",
+    "harborage.runtime": "Agents and runs",
+    "harborage.tools": "Tools",
+    "harborage.memory": "Context and memory",
+    "harborage.planner": "Planners and decisions",
+    "harborage.events": "Events",
+    "harborage": "Everything else",
+}
+# The packages and modules whose names are listed with their first line.
+OFFERING = (
+    "harborage.app",
+    "harborage.tools",
+    "harborage.planner",
+    "harborage.events",
+    "harborage.llm",
+    "harborage.artifacts",
+    "harborage.memory",
+    "harborage.store",
+    "harborage.runtime.approval",
+    "harborage.runtime.dispatch",
+    "harborage.runtime.pauses",
+    "harborage.runtime.steering",
+)
+KIT = ("cassettes", "clock", "events", "frozen", "llm", "planners")
+
+
+def api() -> str:
+    """The names of `harborage` and of `harborage.sync`, with what they hold."""
+    groups: dict[str, list[str]] = {title: [] for title in dict.fromkeys(GROUPS.values())}
+    for name, module in sorted(exports(harborage).items()):
+        groups[next(title for place, title in GROUPS.items() if f"{module}.".startswith(f"{place}."))].append(name)
+    text = API
+    for title, names in groups.items():
+        text += f"\n## {title}\n\n{directives([f'.. {kind_of(name)}:: harborage.{name}' for name in names])}"
+    return f"{text}\n## Without an event loop\n\n{directives(['.. automodule:: harborage.sync', '   :members:'])}"
+
+
+def packages() -> str:
+    """The names of the packages, a line each."""
+    text = PACKAGES
+    for place in OFFERING:
+        text += f"\n## {place}\n\n{summary_table(place, sorted(importlib.import_module(place).__all__))}"
+    for kit in KIT:
+        module = importlib.import_module(f"harborage.testing.{kit}")
+        text += f"\n## {module.__name__}\n\n{summary_table(module.__name__, own_names(module))}"
+    return text
+
+
+def exports(package: ModuleType) -> dict[str, str]:
+    """The module of each public name of a package, as the package says where it imports them from."""
+    found: dict[str, str] = {}
+    for statement in ast.walk(ast.parse(inspect.getsource(package))):
+        match statement:
+            case ast.ImportFrom(module=str(module), names=names):
+                found |= {one.asname: module for one in names if one.asname}
+            case _:
+                pass
+    return found
+
+
+def kind_of(name: str) -> str:
+    """The directive that describes a name."""
+    value = getattr(harborage, name)
+    if inspect.isclass(value):
+        return "autoexception" if issubclass(value, Exception) else "autoclass"
+    return "autofunction" if inspect.isfunction(value) else "autodata"
+
+
+def own_names(module: ModuleType) -> list[str]:
+    """The public names that a module without a list of them defines."""
+    return sorted(
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
+    )
+
+
+def directives(lines: list[str]) -> str:
+    """A block that Sphinx fills in from the code."""
+    return "```{eval-rst}\n" + "\n".join(lines) + "\n```\n"
+
+
+def summary_table(place: str, names: list[str]) -> str:
+    """The names of a module, each with the first line of its docstring."""
+    return directives([f".. currentmodule:: {place}", ".. autosummary::", "", *(f"   {name}" for name in names)])
 
 
 # ── Markdown ────────────────────────────────────────────────────────────────────────────────────────────────────────

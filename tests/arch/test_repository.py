@@ -91,7 +91,7 @@ def test_an_ordinary_word_is_allowed(text: str) -> None:
 
 def test_the_pins_name_no_registry(root: Path) -> None:
     """The committed pins are versions and hashes, so that each user installs from an index of their choice."""
-    for name in ("requirements.lock", "requirements-dev.lock"):
+    for name in ("requirements.lock", "requirements-dev.lock", "requirements-site.lock"):
         lock = (root / name).read_text("utf-8")
         assert len(PIN.findall(lock)) > 20, name
         assert not ADDRESS.search(lock), name
@@ -109,11 +109,13 @@ def test_the_core_pins_are_among_the_tested_pins(root: Path) -> None:
 
 
 def test_the_pins_cover_the_project(root: Path) -> None:
-    """Every dependency that the project declares for itself, its tests and its tools is pinned."""
+    """Every dependency that the project declares for itself, its tests, its tools and its site is pinned."""
     project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
-    groups = project["dependency-groups"].values()
-    declared = [*project["project"]["dependencies"], *(one for group in groups for one in group)]
-    wanted = {normal(re.split(r"[^\w.-]", one, maxsplit=1)[0]) for one in declared if isinstance(one, str)}
-    pinned = {normal(name) for name in PIN.findall((root / "requirements-dev.lock").read_text("utf-8"))}
-    assert wanted
-    assert wanted <= pinned, f"run 'make lock' to pin {sorted(wanted - pinned)}"
+    groups = dict(project["dependency-groups"])
+    of_the_site = groups.pop("site")
+    of_the_rest = [*project["project"]["dependencies"], *(one for group in groups.values() for one in group)]
+    for lock, declared in (("requirements-dev.lock", of_the_rest), ("requirements-site.lock", of_the_site)):
+        wanted = {normal(re.split(r"[^\w.-]", one, maxsplit=1)[0]) for one in declared if isinstance(one, str)}
+        pinned = {normal(name) for name in PIN.findall((root / lock).read_text("utf-8"))}
+        assert wanted
+        assert wanted <= pinned, f"run 'make lock' to pin {sorted(wanted - pinned)}"
