@@ -40,7 +40,9 @@ FENCE = re.compile(r"^(?P<indent>\s*)(?P<fence>`{3,}|~{3,})\s*(?P<info>[^`]*)$")
 REASON = re.compile(r"#\s*no-run:\s*\S+(\s+\S+)+")
 ASSIGNMENT = re.compile(r"\w+=\S*")
 # Found on the reader's machine, or part of the shell.
-ELSEWHERE = frozenset({"cd", "curl", "docker", "export", "git", "npm", "npx", "pip", "python", "python3", "uv", "uvx"})
+ELSEWHERE = frozenset(
+    {"cd", "curl", "docker", "export", "git", "npm", "npx", "pip", "python", "pkill", "python3", "uv", "uvx"}
+)
 
 
 class Block(NamedTuple):
