@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import sys
 from typing import Any
 
 import harborage
-from harborage.artifacts import ArtifactStore
 
 project = "Harborage"
 author = "the authors of Harborage"
@@ -41,9 +42,12 @@ default_role = "code"
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 
-# The signatures of these two name a type that their modules import for type checkers alone.
+# The signatures of these two name types that their modules import for type checkers alone.
 for _kind in (harborage.CallContext, harborage.RunContext):
-    vars(sys.modules[_kind.__module__])["ArtifactStore"] = ArtifactStore
+    _module = sys.modules[_kind.__module__]
+    for _part in ast.parse(inspect.getsource(_module)).body:
+        if isinstance(_part, ast.If) and ast.unparse(_part.test) == "TYPE_CHECKING":
+            exec(compile(ast.Module(_part.body, []), str(_module.__file__), "exec"), vars(_module))
 
 _CODE = re.compile(r"``.+?``|`[^`]+`")
 
