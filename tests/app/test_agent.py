@@ -59,7 +59,7 @@ async def refund(order: str) -> str:
     return f"refunded {order}"
 
 
-def agent_that(*lines: Any, **options: Any) -> Agent[Any]:
+def agent_that(*lines: Any, **options: Any) -> Agent[Any, Any]:
     """An agent whose model says these lines."""
     return Agent("support", model=ScriptedLLM(list(lines)), **options)
 

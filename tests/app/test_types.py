@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-PROGRAM = """
+import pytest
+
+OUTPUTS = """
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,18 +31,20 @@ several = Agent("several", model="openai:gpt-5", output=list[Answer])
 word = Agent("word", model="openai:gpt-5", output=Literal["yes", "no"])
 
 async def main() -> None:
-    reveal_type((await plain.run("go")).output)
-    reveal_type((await typed.run("go")).output)
-    reveal_type((await either.run("go")).output)
-    reveal_type((await several.run("go")).output)
-    reveal_type((await word.run("go")).output)
-    reveal_type((await (await typed.start("go")).result()).output)
-    reveal_type(typed.run_sync("go").output)
-    reveal_type((await typed.session("s").send("go")).output)
-    reveal_type((await typed.replace(instructions="Be brief.").run("go")).output)
+    reveal_type((await plain.run("go")).output)  # str
+    reveal_type((await typed.run("go")).output)  # Answer
+    reveal_type((await either.run("go")).output)  # Answer | Refusal
+    reveal_type((await several.run("go")).output)  # list[Answer]
+    reveal_type((await word.run("go")).output)  # Literal['yes'] | Literal['no']
+    reveal_type((await (await typed.start("go")).result()).output)  # Answer
+    reveal_type(typed.run_sync("go").output)  # Answer
+    reveal_type((await typed.session("s").send("go")).output)  # Answer
+    reveal_type((await typed.replace(instructions="Be brief.").run("go")).output)  # Answer
+    async with typed.stream("go") as run:
+        reveal_type((await run.result()).output)  # Answer
     async with Runtime([plain, typed]) as runtime:
-        reveal_type((await (await runtime.start(typed, "go", who=WHO)).result()).output)
-        reveal_type((await runtime.session(either, who=WHO).send("go")).output)
+        reveal_type((await (await runtime.start(typed, "go", who=WHO)).result()).output)  # Answer
+        reveal_type((await runtime.session(either, who=WHO).send("go")).output)  # Answer | Refusal
         await runtime.start(typed, who=WHO)  # refused
         await runtime.start(typed, "go")  # refused
         await runtime.start(typed, 5, who=WHO)  # refused
@@ -58,13 +62,98 @@ async def main() -> None:
     typed.session(5)  # refused
     number: int = (await typed.run("go")).output  # refused
 """
-INFERRED = ["str", "Answer", "Answer | Refusal", "list[Answer]", "Literal['yes'] | Literal['no']", *["Answer"] * 5]
+TOOLS = """
+from decimal import Decimal
+
+from harborage import Agent, CallContext, tool
+
+class Shop:
+    name = "Porto"
+
+class BigShop(Shop): ...
+
+class Desk:
+    @tool
+    async def open(self, order: str) -> int:
+        return 1
+
+    @tool(effects="read")
+    async def find(self, ctx: CallContext[Shop], order: str) -> bytes:
+        return ctx.deps.name.encode()
+
+    @tool
+    def close(self, ctx: CallContext[Shop], order: str) -> bool:
+        return True
+
+@tool(effects="external", approval="always")
+async def refund(order: str, euros: Decimal) -> int:
+    return 1
+
+@tool(effects="read", retries=3, timeout=2.5)
+async def find_order(ctx: CallContext[Shop], order: str) -> list[int]:
+    reveal_type(ctx.deps)  # Shop
+    ctx.deps.nam  # refused
+    return []
+
+@tool
+def look(item: str, n: int = 3) -> float:
+    return 2.0
+
+@tool(name="bare")
+async def loose(ctx: CallContext, item: str) -> float:
+    return 2.0
+
+@tool(effects="wrte")  # refused
+async def misspelt(a: int) -> int:
+    return a
+
+@tool(retrys=3)  # refused
+async def unknown(a: int) -> int:
+    return a
+
+def plain(a: int) -> int:
+    return a
+
+async def main() -> None:
+    reveal_type(await refund("7", Decimal(12)))  # int
+    reveal_type(look("a", n=3))  # float
+    reveal_type(await Desk().open("7"))  # int
+    reveal_type(await Desk().find("7"))  # bytes
+    reveal_type(Desk().close("7"))  # bool
+    reveal_type(await loose("7"))  # float
+    await refund(7, Decimal(2))  # refused
+    await refund("7")  # refused
+    look("a", k=3)  # refused
+    await look("a")  # refused
+    await Desk().open(7)  # refused
+    await find_order("7", "8")  # refused
+    free = Agent("free", tools=[refund, look, Desk().open])
+    reveal_type((await free.run("go")).output)  # str
+    await free.run("go", deps=3)
+    shop = Agent("shop", tools=[refund, find_order, Desk().find, loose], deps=Shop, output=list[int])
+    reveal_type((await shop.run("go", deps=Shop())).output)  # list[int]
+    reveal_type((await shop.run("go", deps=BigShop())).output)  # list[int]
+    await shop.session("s", deps=Shop()).send("go")
+    await shop.run("go")  # refused
+    await shop.start("go")  # refused
+    shop.run_sync("go")  # refused
+    shop.session("s")  # refused
+    shop.stream("go")  # refused
+    await shop.run("go", deps=3)  # refused
+    await shop.run("go", deps=Shop)  # refused
+    await shop.run("go", dep=Shop())  # refused
+    Agent("other", tools=[find_order], deps=int)  # refused
+    Agent("plain", tools=[plain])  # refused
+    Agent("called", tools=[look("a")])  # refused
+    await Agent("lacking", tools=[find_order]).run("go")  # refused
+"""
 
 
-def test_the_output_of_an_agent_is_inferred_and_mistakes_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", [OUTPUTS, TOOLS], ids=["outputs", "tools"])
+def test_types_are_inferred_and_mistakes_are_refused(program: str, tmp_path: Path) -> None:
     """By mypy in its strict mode: each marked line has an error, and no other line has one."""
     file = tmp_path / "program.py"
-    file.write_text(PROGRAM, "utf-8")
+    file.write_text(program, "utf-8")
     checked = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path / 'cache'}", str(file)],
         capture_output=True,
@@ -74,7 +163,8 @@ def test_the_output_of_an_agent_is_inferred_and_mistakes_are_refused(tmp_path: P
         timeout=110,
     )
     revealed = re.findall(r'Revealed type is "(.*)"', checked.stdout)
-    assert [re.sub(r"program\.|builtins\.", "", one) for one in revealed][: len(INFERRED)] == INFERRED, checked.stdout
-    wanted = {number for number, line in enumerate(PROGRAM.splitlines(), 1) if line.endswith("# refused")}
+    inferred = re.findall(r"reveal_type.*  # (.*)", program)
+    assert [re.sub(r"program\.|builtins\.", "", one) for one in revealed] == inferred, checked.stdout
+    wanted = {number for number, line in enumerate(program.splitlines(), 1) if line.endswith("# refused")}
     found = {int(number) for number in re.findall(r"program\.py:(\d+): error", checked.stdout)}
     assert found == wanted, checked.stdout

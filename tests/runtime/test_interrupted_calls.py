@@ -160,11 +160,11 @@ async def published_outcomes(run: Run) -> list[tuple[str, str]]:
 @each_row(
     "options, wanted",
     [
-        ({"side_effects": SideEffect.READ}, OnUnknown.RETRY),
-        ({"side_effects": SideEffect.WRITE, "idempotent": True}, OnUnknown.RETRY),
-        ({"side_effects": SideEffect.WRITE}, OnUnknown.REPORT),
+        ({"effects": SideEffect.READ}, OnUnknown.RETRY),
+        ({"effects": SideEffect.WRITE, "idempotent": True}, OnUnknown.RETRY),
+        ({"effects": SideEffect.WRITE}, OnUnknown.REPORT),
         ({}, OnUnknown.REPORT),
-        ({"side_effects": SideEffect.READ, "policy": ToolPolicy(on_unknown=OnUnknown.PAUSE)}, OnUnknown.PAUSE),
+        ({"effects": SideEffect.READ, "policy": ToolPolicy(on_unknown=OnUnknown.PAUSE)}, OnUnknown.PAUSE),
     ],
 )
 def test_what_a_tool_says_when_it_says_nothing(options: Any, wanted: OnUnknown) -> None:
@@ -423,7 +423,7 @@ async def test_the_outcome_of_a_call_that_may_not_be_repeated_is_on_disk_before_
     async def act() -> int:
         return 1
 
-    options = {"none": {"side_effects": SideEffect.WRITE}, "read": {"side_effects": SideEffect.READ}}
+    options = {"none": {"effects": SideEffect.WRITE}, "read": {"effects": SideEffect.READ}}
     for kind, declared in options.items():
         planner = ScriptedPlanner([CallTool("act", b"{}"), look])
         storage = await open_storage(f"sqlite:{file}")

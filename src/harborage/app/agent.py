@@ -7,9 +7,10 @@ service gives its agents to `Runtime([…])`, and says for whom each run is.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from inspect import isfunction
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypedDict, Unpack
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypedDict, Unpack, overload
 
 import msgspec
 from typing_extensions import TypeForm, TypeVar
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from harborage.runtime.result import Result
     from harborage.runtime.run import Run
 
+DepsT_contra = TypeVar("DepsT_contra", contravariant=True, default=None)
 OutT = TypeVar("OutT", default=str)
 
 ApprovalChoice: TypeAlias = ApprovalPolicy | Mapping[str, ApprovalPolicy | str] | str
@@ -65,17 +67,18 @@ class RunChoices(TypedDict, total=False):
     limits: Limits
 
 
-class Agent(Generic[OutT]):
+class Agent(Generic[DepsT_contra, OutT]):
     """An agent: `Agent("support", model="openai:gpt-5", instructions="Be brief.", tools=[refund], output=Answer)`.
 
     Without a model or a planner it takes the best model that the machine has, and `run` says which. `output` is the
     type of its answer: a dataclass, a msgspec or pydantic model, a TypedDict, a union, a list, a `Literal`, or
-    `json_schema({…})`; an answer of another form is asked for again. `limits` are those of each run, its children
-    included; `approvals` says which calls a person must approve: "never", "writes", "always", a policy, or one of these
-    for each tool; a tool that asks for approval itself is asked about, too, unless it is named here. `context` are
-    providers that add to the planner's context, `memory` is how a session remembers its earlier runs. `previews` show
-    the approver what a call would change, by the tool's name. `check` is called before the first run in a terminal, and
-    raises `AgentNotReadyError` when the agent cannot work on this machine.
+    `json_schema({…})`; an answer of another form is asked for again. `deps` is the type of what the tools depend on,
+    such as a database of the caller: `run(…, deps=shop)` gives it, `CallContext[Shop].deps` has it. `limits` are those
+    of each run, its children included; `approvals` says which calls a person must approve: "never", "writes", "always",
+    a policy, or one of these for each tool; a tool that asks for approval itself is asked about, too, unless it is
+    named here. `context` are providers that add to the planner's context, `memory` is how a session remembers its
+    earlier runs. `previews` show the approver what a call would change, by the tool's name. `check` is called before
+    the first run in a terminal, and raises `AgentNotReadyError` when the agent cannot work on this machine.
 
     Raises:
         InvalidOptionError: a value is none of these; the text names it and the fix.
@@ -89,6 +92,7 @@ class Agent(Generic[OutT]):
         "approvals",
         "check",
         "context",
+        "deps",
         "description",
         "instructions",
         "limits",
@@ -109,8 +113,9 @@ class Agent(Generic[OutT]):
         model: ModelChoice | None = None,
         planner: PlannerChoice | None = None,
         instructions: str = "",
-        tools: Sequence[ToolDescriptor] = (),
+        tools: Sequence[ToolDescriptor[DepsT_contra]] = (),
         output: TypeForm[OutT] = str,  # type: ignore[assignment] # the default of the type variable
+        deps: TypeForm[DepsT_contra] = NoneType,  # type: ignore[assignment] # as above
         limits: Limits | None = None,
         approvals: ApprovalChoice | None = None,
         memory: Memory | MemoryStrategy | str | None = None,
@@ -131,6 +136,7 @@ class Agent(Generic[OutT]):
             "instructions": instructions,
             "tools": _tools(tools),
             "output": output,
+            "deps": _deps_type(deps),
             "limits": limits,
             "approvals": approvals,
             "memory": memory,
@@ -152,6 +158,7 @@ class Agent(Generic[OutT]):
     instructions: str
     tools: tuple[ToolDescriptor[Any], ...]
     output: TypeForm[OutT]
+    deps: Any
     limits: Limits | None
     approvals: ApprovalChoice | None
     memory: Memory | MemoryStrategy | str | None
@@ -168,7 +175,7 @@ class Agent(Generic[OutT]):
     def __repr__(self) -> str:
         return f"Agent({self.name!r})"
 
-    def replace(self, **changes: Any) -> Agent[OutT]:
+    def replace(self, **changes: Any) -> Agent[DepsT_contra, OutT]:
         """Return the same agent with other options.
 
         Raises:
@@ -205,10 +212,19 @@ class Agent(Generic[OutT]):
             remembers=self.memory is not None,
             value=self,
             decode=None if answer is None else answer.decode,
+            deps=self.deps,
         )
 
-    async def run(self, goal: str, **choices: Unpack[RunChoices]) -> Result[OutT]:
+    @overload
+    async def run(self: Agent[None, OutT], goal: str, **choices: Unpack[RunChoices]) -> Result[OutT]: ...
+
+    @overload
+    async def run(self, goal: str, *, deps: DepsT_contra, **choices: Unpack[RunChoices]) -> Result[OutT]: ...
+
+    async def run(self, goal: str, *, deps: Any = None, **choices: Unpack[RunChoices]) -> Result[OutT]:
         """Run the agent to its goal; return what it gave.
+
+        `deps` is what its tools get as `CallContext.deps`, of the type that the agent declares; it is never recorded.
 
         Raises:
             RunFailedError: the run ended without reaching its goal; `reason` says why.
@@ -217,24 +233,44 @@ class Agent(Generic[OutT]):
         """
         from harborage.app.scripts import run_to_result  # loaded by programs without a runtime of their own
 
-        return await run_to_result(await self.start(goal, **choices))
+        return await run_to_result(await self._started(goal, deps, choices))
 
-    async def start(self, goal: str, **choices: Unpack[RunChoices]) -> Run[OutT]:
+    @overload
+    async def start(self: Agent[None, OutT], goal: str, **choices: Unpack[RunChoices]) -> Run[OutT]: ...
+
+    @overload
+    async def start(self, goal: str, *, deps: DepsT_contra, **choices: Unpack[RunChoices]) -> Run[OutT]: ...
+
+    async def start(self, goal: str, *, deps: Any = None, **choices: Unpack[RunChoices]) -> Run[OutT]:
         """Start a run of the agent; return the handle that watches and steers it.
 
         Raises:
             Exception: as of `run`.
         """
-        from harborage.app.scripts import start_run  # loaded by programs without a runtime of their own
+        return await self._started(goal, deps, choices)
 
-        return await start_run(self, goal, **choices)
+    @overload
+    def stream(
+        self: Agent[None, OutT], goal: str, **choices: Unpack[RunChoices]
+    ) -> AbstractAsyncContextManager[Run[OutT]]: ...
+
+    @overload
+    def stream(
+        self, goal: str, *, deps: DepsT_contra, **choices: Unpack[RunChoices]
+    ) -> AbstractAsyncContextManager[Run[OutT]]: ...
 
     @asynccontextmanager
-    async def stream(self, goal: str, **choices: Unpack[RunChoices]) -> AsyncIterator[Run[OutT]]:
+    async def stream(self, goal: str, *, deps: Any = None, **choices: Unpack[RunChoices]) -> AsyncIterator[Run[OutT]]:
         """Start a run for a block that watches it; leaving the block stops looking, not the run."""
-        yield await self.start(goal, **choices)
+        yield await self._started(goal, deps, choices)
 
-    def session(self, id: str, *, busy: Busy | str = "wait") -> Chat[OutT]:
+    @overload
+    def session(self: Agent[None, OutT], id: str, *, busy: Busy | str = "wait") -> Chat[OutT]: ...
+
+    @overload
+    def session(self, id: str, *, deps: DepsT_contra, busy: Busy | str = "wait") -> Chat[OutT]: ...
+
+    def session(self, id: str, *, deps: Any = None, busy: Busy | str = "wait") -> Chat[OutT]:
         """Return the conversation of the local user in the session `id`; it goes on where it was left.
 
         A message that comes while the one before is being answered waits in turn; with `busy="refuse"` it is refused.
@@ -245,25 +281,47 @@ class Agent(Generic[OutT]):
         """
         from harborage.app.scripts import chat  # loaded by programs without a runtime of their own
 
-        return chat(self, id, busy)
+        return chat(self, id, busy, deps)
 
-    def run_sync(self, goal: str, **choices: Unpack[RunChoices]) -> Result[OutT]:
+    @overload
+    def run_sync(self: Agent[None, OutT], goal: str, **choices: Unpack[RunChoices]) -> Result[OutT]: ...
+
+    @overload
+    def run_sync(self, goal: str, *, deps: DepsT_contra, **choices: Unpack[RunChoices]) -> Result[OutT]: ...
+
+    def run_sync(self, goal: str, *, deps: Any = None, **choices: Unpack[RunChoices]) -> Result[OutT]:
         """The same as `run`, for programs that are not async; it also works where an event loop runs already.
 
         Raises:
             Exception: as of `run`.
         """
-        from harborage.app.scripts import run_blocking  # loaded by programs without a runtime of their own
+        from harborage.app.scripts import (  # loaded by programs without a runtime of their own
+            run_blocking,
+            run_to_result,
+        )
 
-        return run_blocking(lambda: self.run(goal, **choices))
+        async def run() -> Result[OutT]:
+            return await run_to_result(await self._started(goal, deps, choices))
+
+        return run_blocking(run)
+
+    async def _started(self, goal: str, deps: Any, choices: RunChoices) -> Run[OutT]:
+        from harborage.app.scripts import start_run  # loaded by programs without a runtime of their own
+
+        return await start_run(self, goal, deps=deps, **choices)
 
 
 class RecordedAs(Generic[OutT]):
     """An agent whose runs are recorded under another name, such as one that says where it is found again."""
 
-    def __init__(self, agent: Agent[OutT], name: str) -> None:
+    def __init__(self, agent: Agent[Any, OutT], name: str) -> None:
         self._agent = agent
         self._name = name or agent.name
+
+    @property
+    def name(self) -> str:
+        """The agent's own name."""
+        return self._agent.name
 
     @property
     def output(self) -> TypeForm[OutT]:
@@ -321,6 +379,22 @@ def _policy(said: object, option: str) -> ApprovalPolicy:
     if not callable(said):
         raise InvalidOptionError(option, said, "never, writes, always, a policy, or one for each tool")
     return said
+
+
+def _deps_type(deps: Any) -> Any:
+    """Accept the type of what tools depend on.
+
+    Raises:
+        InvalidOptionError: it is an object, or a name.
+    """
+    if isinstance(deps, type) or hasattr(deps, "__origin__"):
+        return deps
+    if deps is None:
+        return NoneType
+    fix = f"deps takes the type: Agent(…, deps={type(deps).__name__}); the object goes to run(…, deps=…)"
+    if isinstance(deps, str):
+        fix = f"deps takes the type, not its name: deps={deps}"
+    raise InvalidOptionError("deps", deps, message=fix)
 
 
 def _output_type(output: Any) -> Any:

@@ -49,12 +49,12 @@ class _Script:
     """The runtime of one event loop. Its task closes it when the loop ends its tasks."""
 
     def __init__(self) -> None:
-        self._started: WeakKeyDictionary[Agent[Any], dict[str, RecordedAs[Any]]] = WeakKeyDictionary()
+        self._started: WeakKeyDictionary[Agent[Any, Any], dict[str, RecordedAs[Any]]] = WeakKeyDictionary()
         self._runtime: asyncio.Future[Runtime] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._crew = Crew(lambda name, error: _LOGGER.error("%s: %s", name, error_reason(error)))
 
-    async def started(self, agent: Agent[Any], session: str) -> RecordedAs[Any]:
+    async def started(self, agent: Agent[Any, Any], session: str) -> RecordedAs[Any]:
         """The agent, with a model if it names none, under the origin of the program.
 
         So a command line that looks for a run finds its agent, and no other program claims its runs; those of a
@@ -97,14 +97,16 @@ class _Script:
 _SCRIPTS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Script]] = WeakKeyDictionary()
 
 
-async def _opened(agent: Agent[T], session: str = "") -> tuple[RecordedAs[T], Runtime]:
+async def _opened(agent: Agent[Any, T], session: str = "") -> tuple[RecordedAs[T], Runtime]:
     """The agent as the runtime of this event loop knows it, and that runtime."""
     script = _SCRIPTS.setdefault(asyncio.get_running_loop(), _Script())
     started = await script.started(agent, session)
     return started, await script.runtime(started)
 
 
-async def start_run(agent: Agent[T], goal: str, *, who: Identity | None = None, limits: Limits | None = None) -> Run[T]:
+async def start_run(
+    agent: Agent[Any, T], goal: str, *, deps: Any = None, who: Identity | None = None, limits: Limits | None = None
+) -> Run[T]:
     """Start a run of the agent in the runtime of this event loop; without `who` for the local user, in a new session.
 
     Raises:
@@ -113,10 +115,10 @@ async def start_run(agent: Agent[T], goal: str, *, who: Identity | None = None, 
     """
     started, runtime = await _opened(agent)
     who = Identity("local", _user(), f"run-{new_id()}") if who is None else who
-    return await runtime.start(started, goal, who=who, limits=limits)
+    return await runtime.start(started, goal, who=who, limits=limits, deps=deps)
 
 
-def chat(agent: Agent[T], session: str, busy: Busy | str) -> Chat[T]:
+def chat(agent: Agent[Any, T], session: str, busy: Busy | str, deps: Any = None) -> Chat[T]:
     """The conversation of the local user with an agent, in the runtime of the event loop that sends its messages.
 
     Raises:
@@ -126,7 +128,7 @@ def chat(agent: Agent[T], session: str, busy: Busy | str) -> Chat[T]:
     async def start(text: str, busy: Busy) -> Run[T]:
         started, runtime = await _opened(agent, session)
         who = Identity("local", _user(), session)
-        return await runtime.session(started, who=who, busy=busy).start(text)
+        return await runtime.session(started, who=who, busy=busy, deps=deps).start(text)
 
     return Chat(session, start, busy=busy)
 
@@ -171,7 +173,7 @@ def run_blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return threads.submit(lambda: asyncio.run(work())).result()
 
 
-def target_of(agent: Agent[Any]) -> str:
+def target_of(agent: Agent[Any, Any]) -> str:
     """How a command line names the agent: the file of the program, or a module, and the name that it has there.
 
     An agent that no module holds under a name is named by its own; it is found again where a file is named for it.

@@ -27,6 +27,7 @@ from harborage.runtime.durable.reader import not_found
 from harborage.runtime.effects.agents import AgentLike, AgentParts, only_agent, setups_of
 from harborage.runtime.effects.assembly import Assembly, Setup, assemble
 from harborage.runtime.effects.contexts import checked_inputs
+from harborage.runtime.effects.dependencies import DepsFactory, check_factories, check_given
 from harborage.runtime.effects.options import (
     RuntimeOptions,
     check_objects,
@@ -80,6 +81,7 @@ class RunOptions(TypedDict, total=False):
     context: Context | Iterable[ProviderChoice]
     remembers: bool | None
     scope: Scope
+    deps: Any
 
 
 T = TypeVar("T")
@@ -102,6 +104,10 @@ class Runtime:
     executed here. `bus` and `artifacts` replace single parts; the caller closes what it passes in. `summariser`
     shortens histories that exceed `options.token_budget`; over a model there is a default one. `handles` holds the live
     objects that trajectories name: a run that was paused with one continues only in a process that has it.
+
+    `deps` says for each type that agents depend on how it is made, for runs that nobody gave it to, such as those that
+    another process started: `deps={Shop: open_shop}`. A factory is called with the identity of the run, and returns the
+    object, a coroutine of it, or an async context manager.
 
     `context` are providers that add to what each run's planner is shown; they are queried once for each run, and their
     answer is recorded. `memory` shows a run the earlier turns of its session: a strategy (`truncation`,
@@ -133,10 +139,12 @@ class Runtime:
         handles: HandleRegistry | None = None,
         context: Iterable[ProviderChoice] = (),
         memory: Memory | MemoryStrategy | str | SessionMemory | None = None,
+        deps: Mapping[Any, DepsFactory] = {},
         clock: Timers = SYSTEM_CLOCK,
         logger: logging.Logger | None = None,
     ) -> None:
         check_parts(options, tools, agent=agent, summariser=summariser, approvals=approvals, storage=storage)
+        check_factories(deps)
         check_objects(bus=bus, artifacts=artifacts, handles=handles, clock=clock, logger=logger)
         if isinstance(planner, OperatorPlannerConfig):
             options = with_operator(options, planner)
@@ -158,6 +166,7 @@ class Runtime:
             bus=bus,
             artifacts=artifacts,
             storage=storage,
+            deps=dict(deps),
             launch=self._launch_spawned,
             admit=Admission(self._count_runs, options.max_running).admit,
             handles=handles,
@@ -267,35 +276,36 @@ class Runtime:
         context: Context | Iterable[ProviderChoice] = (),
         remembers: bool | None = None,
         scope: Scope = Scope.OWNER_USER,
+        deps: Any = None,
     ) -> Run:
         """Start a run of `agent` towards `goal`; return its handle at once.
 
-        The agent may be named by its name, or left out for the only one of the runtime: `start("goal", who=…)`. One
-        that the runtime was not made with is opened, and stays as long as the runtime.
+        The agent may be named, or left out for the only one of the runtime: `start("goal", who=…)`. One that the
+        runtime was not made with is opened, and stays as long as the runtime.
 
         `deadline` is absolute, `input_artifacts` are ids of artifacts of the session, `max_steps` 0 means the runtime's
         own limit. `limits` are what the run and all that it starts may use, in place of those that the runtime sets;
         the earlier of `deadline` and `limits.seconds` counts. `context` adds to what this run's planner is shown: a
-        value, or providers that are queried now, before the run has an id. `remembers` says whether the run is shown
-        what was said in its session, and is remembered in it; by default as its agent says. `scope` is what the handle
-        may do: an owner steers the run, an admin also changes its priority.
+        value, or providers that are queried now. `remembers` says whether the run is shown what was said in its
+        session, and is remembered in it; by default as its agent says. `scope` is what the handle may do: an owner
+        steers the run, an admin also changes its priority. `deps` is what tools get as `CallContext.deps`; it is never
+        recorded, and may be left to a factory.
 
         Raises:
             RuntimeClosedError, EngineElsewhereError: outside `async with`, or on another event loop than that.
             IdentityRequiredError: `who` is incomplete.
-            ValueError: a value is invalid, the goal is empty, or the deadline has no zone.
+            InvalidOptionError, ValueError: a value is invalid, the goal is empty, or the deadline has no zone.
             ArtifactNotFoundError: an input artifact is not in this session.
             PriceUnknownError: cost is limited, and the model has no known price.
             SessionClosedError: the session was closed; a new conversation needs a new id.
-            ContextProviderError: the context is neither, or cannot be recorded.
-            ContextUnavailableError: a required provider returned no context.
+            ContextProviderError, ContextUnavailableError: the context cannot be recorded, or a provider returned none.
         """
         parts = self._parts_here()
         chosen, goal = await self._chosen(agent, goal)
         require_triple(who, "start")
         check_start(goal, deadline, priority=priority, max_steps=max_steps, scope=scope)
-        limits = chosen.options.limits.replaced(limits)
-        if limits.cost is not None:
+        check_given(deps, chosen.deps, getattr(chosen.value, "name", chosen.name), parts.deps)
+        if (limits := chosen.options.limits.replaced(limits)).cost is not None:
             await chosen.check_price()
         wanted = SpawnRequest(
             identity=who.with_run(""),
@@ -307,19 +317,20 @@ class Runtime:
             deadline=limits.until(deadline, self._setup.clock.now()),
         )
         since = parts.bus.last_sequence(who)
-        given = await chosen.context_providers.resolve_choice(
-            context, ContextRequest(who=wanted.identity, goal=goal, query=goal)
-        )
-        start = StartOptions(chosen.name, max_steps, given, limits=limits, remembers=remembers)
+        asked = ContextRequest(who=wanted.identity, goal=goal, query=goal)
+        given = await chosen.context_providers.resolve_choice(context, asked)
+        start = StartOptions(chosen.name, max_steps, given, limits=limits, remembers=remembers, deps=deps)
         return self._handle(await self._starter.start(wanted, start), scope, since, chosen.decode)
 
     @overload
-    def session(self, agent: str, *, who: Identity, busy: Busy | str = "wait") -> Chat[Any]: ...
+    def session(self, agent: str, *, who: Identity, busy: Busy | str = "wait", deps: Any = None) -> Chat[Any]: ...
 
     @overload
-    def session(self, agent: AgentLike[T], *, who: Identity, busy: Busy | str = "wait") -> Chat[T]: ...
+    def session(
+        self, agent: AgentLike[T], *, who: Identity, busy: Busy | str = "wait", deps: Any = None
+    ) -> Chat[T]: ...
 
-    def session(self, agent: AgentLike[T] | str, *, who: Identity, busy: Busy | str = "wait") -> Chat:
+    def session(self, agent: AgentLike[T] | str, *, who: Identity, busy: Busy | str = "wait", deps: Any = None) -> Chat:
         """Return the conversation with `agent`, or the agent of that name, in the session of `who`.
 
         It goes on where it was left.
@@ -336,7 +347,7 @@ class Runtime:
 
         async def start(text: str, busy: Busy) -> Run:
             turns = self._turns.setdefault(who, Turns(self._parts_here().store, who))
-            begin = partial(self.start, agent, text, who=who, remembers=True)
+            begin = partial(self.start, agent, text, who=who, remembers=True, deps=deps)
             return await turns.take(begin, partial(self.run, who=who), busy)
 
         return Chat(who.session_id, start, busy=busy)

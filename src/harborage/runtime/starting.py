@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -42,6 +42,7 @@ class StartOptions(NamedTuple):
     fork: Fork | None = None
     limits: Limits | None = None
     remembers: bool | None = None
+    deps: Any = None
 
 
 class RunStarter:
@@ -66,7 +67,15 @@ class RunStarter:
             who = task.identity.identity.with_run(task.id)
             request = self._request(who, wanted, wanted.query, start)
             seed = () if start.fork is None else start.fork.seed
-            return await parts.engine.launch(request, commit, seed=seed, accepted=accepted, write=write)
+            if start.deps is not None:
+                parts.deps.give(task.id, start.deps)
+            elif start.fork is not None:
+                parts.deps.inherit(task.id, start.fork.parent, parts.agents.get(start.agent).deps)
+            try:
+                return await parts.engine.launch(request, commit, seed=seed, accepted=accepted, write=write)
+            except BaseException:
+                parts.deps.drop(task.id)
+                raise
 
         try:
             handle = await parts.tasks.spawn(wanted, launch=launch)
@@ -87,6 +96,8 @@ class RunStarter:
         request = self._request(who, task, goal_of(task), StartOptions(agent)).within(parent)
         if not task.parent_task_id:
             await parts.sessions.visit(who)
+        if task.parent_task_id:
+            parts.deps.inherit(task.id, task.parent_task_id, parts.agents.get(agent).deps)
         return await parts.engine.launch(request, commit, accepted=accepted, write=write)
 
     def _request(self, who: Quadruple, task: Task | SpawnRequest, goal: str, start: StartOptions) -> RunRequest:

@@ -255,9 +255,8 @@ def _check_options(fn: object, name: object, options: ToolOptions, probe: object
     """Refuse options that are none, or of another kind.
 
     Raises:
-        InvalidOptionError, UnknownOptionError, UnsupportedTypeError: with the fix.
+        InvalidOptionError, UnsupportedTypeError: with the fix.
     """
-    known_options(options, (*ToolOptions.__annotations__, "transport"), _MEANT)
     if not callable(fn):
         raise InvalidOptionError("tool", fn, "a function; options have names, such as @tool(effects='read')")
     if not isinstance(name, str):
@@ -313,7 +312,9 @@ def tool_fields(name: str, options: ToolOptions) -> dict[str, Any]:
 
     Raises:
         InvalidOptionError: an option has a value that it cannot have, or two say the same.
+        UnknownOptionError: there is no such option.
     """
+    known_options(options, (*ToolOptions.__annotations__, "transport"), _MEANT)
     fields: dict[str, Any] = {key: value for key, value in options.items() if key not in _NOT_FIELDS}
     if "effects" in options:
         fields["side_effects"] = one_of(SideEffect, options["effects"], "effects")

@@ -104,7 +104,7 @@ async def test_a_gated_tool_refuses_until_its_approvals_are_taken() -> None:
 
 def test_calls_are_not_repeated_unless_configured() -> None:
     """Like its framework, an adapted tool is tried once; what the program says of a tool wins."""
-    options: Any = {"pay": {"side_effects": SideEffect.WRITE, "tags": ("money",)}}
+    options: Any = {"pay": {"effects": SideEffect.WRITE, "tags": ("money",)}}
     (tool,) = make_adapted(FinishPlanner(), [(Tool("pay"), pay)], {}, options).tools
     assert (tool.tool.side_effects, tool.tool.tags) == (SideEffect.WRITE, ("money",))
     assert tool.policy.max_retries == 0

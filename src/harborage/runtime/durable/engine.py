@@ -154,6 +154,21 @@ class AgentMissingError(RunLeftError):
         super().__init__(f"there is no agent {agent!r} here (known: {have}); add it to Runtime([…])")
 
 
+class DependenciesMissingError(RunLeftError):
+    """This runtime lacks what the agent of a run depends on; the run continues once a worker that has it executes it.
+
+    `wanted` names the type that the agent takes.
+    """
+
+    def __init__(self, run_id: str = "", wanted: str = "") -> None:
+        self.run_id = run_id
+        self.wanted = wanted
+        super().__init__(
+            f"run {run_id} needs deps of type {wanted}, which this process does not have; give it a factory: "
+            f"Runtime([…], deps={{{wanted}: factory}})"
+        )
+
+
 class HistoryMismatchError(RunLeftError):
     """The code executes another step than the journal recorded; the run continues once the right code executes it.
 

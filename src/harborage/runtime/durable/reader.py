@@ -18,6 +18,7 @@ from harborage.runtime.durable.bodies import read_whole
 from harborage.runtime.durable.engine import (
     AgentMissingError,
     ControlUnreadableError,
+    DependenciesMissingError,
     EngineClosedError,
     HistoryMismatchError,
     NotPreparedError,
@@ -52,6 +53,7 @@ UNREADABLE: Final = (
     AgentMissingError,
     ControlUnreadableError,
     DatabaseCorruptError,
+    DependenciesMissingError,
     EntryDamagedError,
     HistoryMismatchError,
     JournalCorruptError,

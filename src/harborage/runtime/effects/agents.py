@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
@@ -26,6 +27,7 @@ from harborage.runtime.effects.approval.model import ApprovalPolicy
 from harborage.runtime.effects.context_providers import ContextProviders
 from harborage.runtime.effects.contexts import ContextBuilder
 from harborage.runtime.effects.control_history import ControlHistory
+from harborage.runtime.effects.dependencies import Dependencies
 from harborage.runtime.effects.executor import CatalogToolExecutor
 from harborage.runtime.effects.gates import Gates, approval_gates
 from harborage.runtime.effects.model import (
@@ -81,7 +83,7 @@ class AgentSetup(msgspec.Struct, frozen=True, kw_only=True):
 
     `remembers` says whether each run has the memory of its session; otherwise only those that ask for it have it.
     `value` is what described the agent, for programs that start its runs by it; `decode` makes its output of the
-    payload of a finish.
+    payload of a finish. `deps` is the type of what its tools depend on.
     """
 
     reasoner: Planner | ReasonerConfig
@@ -95,6 +97,7 @@ class AgentSetup(msgspec.Struct, frozen=True, kw_only=True):
     remembers: bool = True
     value: object = None
     decode: Callable[[Any], Any] | None = None
+    deps: Any = NoneType
 
 
 def only_agent(
@@ -170,6 +173,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     clock: Timers
     logger: logging.Logger
     admit: Admit | None
+    deps: Dependencies
     is_kept: bool
     publishes_with_record: bool
 
@@ -180,6 +184,7 @@ class AgentParts(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     value: object
     decode: Callable[[Any], Any] | None
+    deps: Any
     options: RuntimeOptions
     catalog: ToolCatalog
     gates: Gates
@@ -268,12 +273,17 @@ class Agents:
         return next((live for live in found if live is not None), None)
 
     async def program(self, io: InProcess, request: RunRequest) -> Concluded:
-        """Execute a run with the program of its agent.
+        """Execute a run with the program of its agent, which is given what it depends on.
 
         Raises:
+            DependenciesMissingError: that is not here; the run is kept for a worker that has it.
             Exception: the run failed.
         """
-        return await self.get(request.agent).program(io, request)
+        parts = self.get(request.agent)
+        if parts.deps is NoneType:
+            return await parts.program(io, request)
+        async with self._shared.deps.during(request.who.run_id, parts.deps):
+            return await parts.program(io, request)
 
 
 async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -> AgentParts:
@@ -310,7 +320,7 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
         clock=shared.clock,
         logger=shared.logger,
     )
-    executor = _executor(options, shared, catalog)
+    executor = _executor(setup, shared, catalog)
     closers += [providers.aclose, executor.aclose]
     services = _services(options, shared, executor, gates=gates, recorder=recorder, providers=providers)
     effects = AgentEffects(services)
@@ -318,6 +328,7 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
         name=setup.name,
         value=setup.value,
         decode=setup.decode,
+        deps=setup.deps,
         options=options,
         catalog=catalog,
         gates=gates,
@@ -407,7 +418,8 @@ def _memory(setup: AgentSetup, shared: Shared, reasoner: Reasoner, closers: list
     return memory
 
 
-def _executor(options: RuntimeOptions, shared: Shared, catalog: ToolCatalog) -> CatalogToolExecutor:
+def _executor(setup: AgentSetup, shared: Shared, catalog: ToolCatalog) -> CatalogToolExecutor:
+    options = setup.options
     return CatalogToolExecutor(
         catalog,
         shared.artifacts,
@@ -418,6 +430,7 @@ def _executor(options: RuntimeOptions, shared: Shared, catalog: ToolCatalog) -> 
         bus=shared.bus,
         clock=shared.clock,
         handles=shared.handles,
+        deps=None if setup.deps is NoneType else partial(shared.deps.of, wanted=setup.deps),
     )
 
 

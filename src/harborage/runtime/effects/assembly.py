@@ -7,9 +7,9 @@ owner's to close.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,6 +23,7 @@ from harborage.runtime.durable.upkeep import Upkeep
 from harborage.runtime.effects.agents import Admit, Agents, AgentSetup, Closer, Shared
 from harborage.runtime.effects.completion import failure_of, refuse
 from harborage.runtime.effects.control_history import ControlHistory
+from harborage.runtime.effects.dependencies import Dependencies, DepsFactory
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.effects.services import AgentServices
 from harborage.runtime.effects.task_runs import TaskEnds, TaskRuns
@@ -53,6 +54,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     bus: EventBus | None = None
     artifacts: ArtifactStore | None = None
     storage: Storage | str | None = None
+    deps: Mapping[Any, DepsFactory] = {}
     launch: Launch | None = None
     admit: Admit | None = None
     handles: HandleRegistry | None = None
@@ -71,6 +73,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     history: ControlHistory
     engine: StoredEngine
     agents: Agents
+    deps: Dependencies
     handles: HandleRegistry
     upkeep: Upkeep
     store: Store
@@ -116,9 +119,11 @@ async def _opened(setup: Setup, closers: list[Closer]) -> Assembly:
         clock=clock,
         logger=setup.logger,
         admit=setup.admit,
+        deps=Dependencies(setup.deps, setup.logger, clock),
         is_kept=storage is not None,
         publishes_with_record=_publishes_with_record(setup.storage, bus),
     )
+    closers.append(shared.deps.aclose)
     agents = Agents(shared)
     closers.append(agents.aclose)
     for one in setup.agents:
@@ -153,6 +158,7 @@ def _assembled(
         history=shared.history,
         engine=engine,
         agents=agents,
+        deps=shared.deps,
         handles=shared.handles,
         upkeep=_upkeep(setup, storage, shared, sessions),
         store=store,

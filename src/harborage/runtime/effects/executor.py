@@ -157,7 +157,7 @@ class CatalogToolExecutor:
 
     Without `artifacts` a heavy result is cut instead of kept; without `task_registry` no task can be spawned or
     awaited. A threshold (bytes) or a depth that is not positive means the default. `handles` holds the live objects
-    that a run's tool context names.
+    that a run's tool context names, `deps` returns what the tools of a run depend on.
     """
 
     def __init__(
@@ -172,8 +172,10 @@ class CatalogToolExecutor:
         bus: EventBus | None = None,
         clock: Timers = SYSTEM_CLOCK,
         handles: HandleRegistry | None = None,
+        deps: Callable[[Quadruple], Awaitable[Any]] | None = None,
     ) -> None:
         self._catalog = catalog
+        self._deps = deps
         self._handles = handles
         self._artifacts = artifacts
         self._tasks = task_registry
@@ -319,9 +321,8 @@ class CatalogToolExecutor:
         descriptor = self._catalog.resolve(call.tool)
         if descriptor is None or descriptor.probe is None:
             return unknown(call.tool, "it has no probe here")
-        context = self._context(who, call, key, tool_context)
-        ask = partial(descriptor.probe, call.args, context)
         try:
+            ask = partial(descriptor.probe, call.args, await self._context(who, call, key, tool_context))
             probed = await run_with_policy(descriptor.policy, ask, clock=self._clock, name=f"probe of {call.tool}")
             if probed.acted is None:
                 return unknown(call.tool, "its probe cannot tell")
@@ -377,7 +378,7 @@ class CatalogToolExecutor:
     ) -> Projection:
         descriptor = self._descriptor(call.tool, view)
         try:
-            context = self._context(who, call, key, tool_context)
+            context = await self._context(who, call, key, tool_context)
             result = await self._invoker.invoke(descriptor, call.args, context, between)
         except asyncio.CancelledError as cancelled:
             if is_cancelled():
@@ -390,12 +391,13 @@ class CatalogToolExecutor:
         projection = self._project(descriptor, result)
         return await self._kept(projection, call.tool, who) if projection.is_heavy else projection
 
-    def _context(self, who: Quadruple, call: CallTool, key: str, given: ToolContext) -> CallContext:
+    async def _context(self, who: Quadruple, call: CallTool, key: str, given: ToolContext) -> CallContext[Any]:
+        deps = None if self._deps is None else await self._deps(who)
         if given is _NO_CONTEXT or not (given.serializable or given.handles):
-            return CallContext(who, call.call_id, key, self._artifacts, self._emit, self._clock)
+            return CallContext(who, call.call_id, key, self._artifacts, self._emit, self._clock, deps=deps)
         find = partial(_find_handle, self._handles, given, who.run_id)
         data = copy.deepcopy(given.serializable)  # a tool that changes its copy changes no other call's
-        return CallContext(who, call.call_id, key, self._artifacts, self._emit, self._clock, data, find)
+        return CallContext(who, call.call_id, key, self._artifacts, self._emit, self._clock, data, find, deps)
 
     def _project(self, descriptor: ToolDescriptor, result: ToolResult) -> Projection:
         value = {"meta": result.meta} if result.value is None and result.meta else result.value

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -286,6 +287,7 @@ def _replayed_agent(agent: AgentSetup, served: ReplayClient) -> AgentSetup:
     reasoner = agent.reasoner
     return replace(
         agent,
+        deps=NoneType,
         reasoner=replace(reasoner, model=served) if isinstance(reasoner, ReasonerConfig) else reasoner,
         options=replace(agent.options, records_model=False, limits=Limits(), provider_patience=timedelta()),
     )
