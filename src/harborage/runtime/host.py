@@ -293,11 +293,10 @@ class Runtime:
 
         Raises:
             RuntimeClosedError, EngineElsewhereError: outside `async with`, or on another event loop than that.
-            IdentityRequiredError: `who` is incomplete.
-            InvalidOptionError, ValueError: a value is invalid, the goal is empty, or the deadline has no zone.
+            IdentityRequiredError, InvalidOptionError, ValueError: a value is invalid, or the goal is empty.
             ArtifactNotFoundError: an input artifact is not in this session.
             PriceUnknownError: cost is limited, and the model has no known price.
-            SessionClosedError: the session was closed; a new conversation needs a new id.
+            SessionClosedError: the session was closed.
             ContextProviderError, ContextUnavailableError: the context cannot be recorded, or a provider returned none.
         """
         parts = self._parts_here()
@@ -305,7 +304,8 @@ class Runtime:
         require_triple(who, "start")
         check_start(goal, deadline, priority=priority, max_steps=max_steps, scope=scope)
         check_given(deps, chosen.deps, getattr(chosen.value, "name", chosen.name), parts.deps)
-        if (limits := chosen.options.limits.replaced(limits)).cost is not None:
+        limits = chosen.options.limits.replaced(limits)
+        if limits.cost is not None:
             await chosen.check_price()
         wanted = SpawnRequest(
             identity=who.with_run(""),
@@ -319,8 +319,8 @@ class Runtime:
         since = parts.bus.last_sequence(who)
         asked = ContextRequest(who=wanted.identity, goal=goal, query=goal)
         given = await chosen.context_providers.resolve_choice(context, asked)
-        start = StartOptions(chosen.name, max_steps, given, limits=limits, remembers=remembers, deps=deps)
-        return self._handle(await self._starter.start(wanted, start), scope, since, chosen.decode)
+        options = StartOptions(chosen.name, max_steps, given, limits=limits, remembers=remembers, deps=deps)
+        return self._handle(await self._starter.start(wanted, options), scope, since, chosen.decode)
 
     @overload
     def session(self, agent: str, *, who: Identity, busy: Busy | str = "wait", deps: Any = None) -> Chat[Any]: ...
