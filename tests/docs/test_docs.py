@@ -11,14 +11,12 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
-import json
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 import textwrap
-import threading
 import traceback
 from collections.abc import Iterator
 from functools import cache
@@ -28,8 +26,7 @@ from typing import NamedTuple
 
 import pytest
 
-from harborage.llm import ToolCallStructured
-from harborage.testing.conformance.llm_bench import Answer
+from tests.kit.docs_models import answers_for
 from tests.kit.llm_server import LLMServer
 from tests.kit.tables import each_row
 
@@ -123,40 +120,6 @@ def exists(words: list[str]) -> bool:
             return program in ELSEWHERE or (ROOT / program).exists() or shutil.which(program) is not None
         case _:
             return False
-
-
-def answers_for(page: str) -> list[Answer]:
-    """What the model of a page says, call by call."""
-    lines = json.loads((ROOT / "tests" / "data" / "docs_models.json").read_text("utf-8")).get(page, [])
-    return [
-        Answer(
-            content=line.get("content", ""),
-            calls=[
-                ToolCallStructured(f"call-{at}", call["name"], json.dumps(call["args"]).encode())
-                for at, call in enumerate(line.get("calls", []))
-            ],
-        )
-        for line in lines
-    ]
-
-
-@pytest.fixture
-def provider(page: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLMServer]:
-    """The provider whose models a page asks: a server in a thread of its own, since a block may do anything."""
-    loop, server = asyncio.new_event_loop(), LLMServer()
-    loop.run_until_complete(server.start())
-    server.script(*answers_for(page))
-    for name in ("OPENAI", "VLLM"):
-        monkeypatch.setenv(f"{name}_BASE_URL", server.base_url())
-        monkeypatch.setenv(f"{name}_API_KEY", "sk-docs")
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    yield server
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.run_until_complete(server.aclose())
-    loop.run_until_complete(loop.shutdown_asyncgens())
-    loop.close()
 
 
 @pytest.mark.parametrize("page", PAGES)
