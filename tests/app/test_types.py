@@ -129,7 +129,6 @@ async def main() -> None:
     await find_order("7", "8")  # refused
     free = Agent("free", tools=[refund, look, Desk().open])
     reveal_type((await free.run("go")).output)  # str
-    await free.run("go", deps=3)
     shop = Agent("shop", tools=[refund, find_order, Desk().find, loose], deps=Shop, output=list[int])
     reveal_type((await shop.run("go", deps=Shop())).output)  # list[int]
     reveal_type((await shop.run("go", deps=BigShop())).output)  # list[int]
@@ -149,22 +148,41 @@ async def main() -> None:
 """
 
 
-@pytest.mark.parametrize("program", [OUTPUTS, TOOLS], ids=["outputs", "tools"])
-def test_types_are_inferred_and_mistakes_are_refused(program: str, tmp_path: Path) -> None:
-    """By mypy in its strict mode: each marked line has an error, and no other line has one."""
-    file = tmp_path / "program.py"
+PROGRAMS = pytest.mark.parametrize("program", [OUTPUTS, TOOLS], ids=["outputs", "tools"])
+
+
+@PROGRAMS
+def test_mypy_infers_types_and_refuses_mistakes(program: str, tmp_path: Path) -> None:
+    """In its strict mode: each marked line has an error, and no other line has one."""
+    said = _checked(program, tmp_path, "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path / 'cache'}")
+    revealed = re.findall(r'Revealed type is "(.*)"', said)
+    assert [re.sub(r"program\.|builtins\.", "", one) for one in revealed] == _inferred(program), said
+    assert {int(number) for number in re.findall(r"program\.py:(\d+): error", said)} == _refused(program), said
+
+
+@PROGRAMS
+def test_pyright_infers_types_and_refuses_mistakes(program: str, tmp_path: Path) -> None:
+    """In its standard mode, as editors run it: the same lines."""
+    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}', "utf-8")
+    said = _checked(program, tmp_path, "basedpyright", "--pythonpath", sys.executable)
+    revealed = re.findall(r'Type of .* is "(.*)"', said)
+    assert [one.replace("Literal['yes', 'no']", "Literal['yes'] | Literal['no']") for one in revealed] == _inferred(
+        program
+    ), said
+    assert {int(number) for number in re.findall(r"program\.py:(\d+):\d+ - error", said)} == _refused(program), said
+
+
+def _checked(program: str, folder: Path, checker: str, *options: str) -> str:
+    """What a type checker says of a program."""
+    file = folder / "program.py"
     file.write_text(program, "utf-8")
-    checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path / 'cache'}", str(file)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-        timeout=110,
-    )
-    revealed = re.findall(r'Revealed type is "(.*)"', checked.stdout)
-    inferred = re.findall(r"reveal_type.*  # (.*)", program)
-    assert [re.sub(r"program\.|builtins\.", "", one) for one in revealed] == inferred, checked.stdout
-    wanted = {number for number, line in enumerate(program.splitlines(), 1) if line.endswith("# refused")}
-    found = {int(number) for number in re.findall(r"program\.py:(\d+): error", checked.stdout)}
-    assert found == wanted, checked.stdout
+    command = [sys.executable, "-m", checker, *options, str(file)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False, timeout=110).stdout
+
+
+def _inferred(program: str) -> list[str]:
+    return re.findall(r"reveal_type.*  # (.*)", program)
+
+
+def _refused(program: str) -> set[int]:
+    return {number for number, line in enumerate(program.splitlines(), 1) if line.endswith("# refused")}
