@@ -200,6 +200,11 @@ class Piped:
         """Ctrl-C, as a shell would send it."""
         self._process.send_signal(signal.SIGINT)
 
+    def write(self, text: str) -> None:
+        """Write to its standard input; `end` closes that."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(text)
+
     def end(self) -> int:
         """Read what is left, and the exit code."""
         out, err = self._process.communicate(timeout=DEADLINE_S)

@@ -57,38 +57,76 @@ def test_json_is_one_object_a_line(piped: Start) -> None:
     assert result["run"] == first["payload"]["TaskID"]
 
 
-def test_a_call_that_needs_approval_is_refused_without_an_approver(piped: Start) -> None:
-    """Without a terminal the call is not made, and the message names it and the way out."""
+def test_a_run_that_needs_a_person_waits_without_a_terminal(piped: Start, in_pipe: Start) -> None:
+    """Nothing is called or rejected; the last line names the command that answers, and after it the run goes on."""
     run = piped("publish", "x", "--json")
-    assert run.end() == 3
-    assert (
-        "harborage: publish needs your approval; there is no terminal to ask a person in, so it was rejected" in run.err
-    )
-    assert "--yes" in run.err
+    assert run.end() == 5
     types = [json.loads(line)["type"] for line in run.out.splitlines()]
-    assert "tool.rejected" in types
-    assert "tool.invoked" not in types
+    assert not {"tool.rejected", "tool.invoked"} & set(types)
     result = json.loads(run.out.splitlines()[-1])
-    assert (result["reason"], result["exit_code"]) == ("goal", 3)
-    assert "publish" in result["why"]
+    assert (result["reason"], result["exit_code"]) == ("waiting", 5)
+    handle = result["run"][-6:]
+    assert run.err.splitlines()[-1] == f"◆ waiting · publish needs an answer · harborage approve {handle}"
+    listed = in_pipe("pending", "--json")
+    assert listed.end() == 0
+    waits = json.loads(listed.out)
+    assert waits["handle"] == handle
+    approved = in_pipe("approve", waits["token"])
+    assert approved.end() == 0
+    again = in_pipe("resume", handle)
+    assert (again.end(), again.out) == (0, "published x\n")
 
 
-def test_an_answer_after_a_refused_call_is_printed_but_is_no_success(piped: Start) -> None:
-    """A script sees by the exit code that not everything was done; a person by the last lines."""
-    run = piped("publish", "x")
-    assert run.end() == 3
-    assert run.out
-    assert "! complete, with calls rejected" in run.err
-    assert "rejected because there is no terminal to ask a person in: publish" in run.err
-
-
-def test_a_question_that_ends_the_run_is_exit_code_3(piped: Start) -> None:
-    """A run whose question no person can answer ends without its goal; --yes is no answer to a question."""
+def test_a_question_waits_too_and_yes_is_no_answer_to_it(piped: Start) -> None:
+    """A run whose question no person here can answer is left waiting, also below a parent."""
     run = piped("ask", "--yes")
-    assert run.end() == 3
-    assert run.out == ""
-    assert "there is no terminal to ask a person in" in run.err
-    assert "harborage: its question was rejected" in run.err
+    assert (run.end(), run.out) == (5, "")
+    assert run.err.splitlines()[-1].startswith("◆ waiting · await_input needs an answer · harborage answer ")
+
+
+def test_a_run_that_is_not_kept_cannot_wait(piped: Start) -> None:
+    """Its call is rejected, and the message names it and the way out; that is no success for a script."""
+    run = piped("publish", "x", "--storage", "memory:")
+    assert run.end() == 6
+    assert "publish needs your approval; there is no terminal to ask a person in, so it was rejected" in run.err
+    assert "--yes" in run.err
+    assert "! complete, with calls rejected" in run.err
+    assert run.err.endswith("harborage: rejected without asking a person: publish\n")
+
+
+def test_no_rejects_every_call_and_says_so(piped: Start) -> None:
+    """With --no nothing is asked and nothing is called; with --yes it is wrong use."""
+    run = piped("publish", "x", "--no")
+    assert run.end() == 6
+    assert "publish rejected: by --no" in run.err
+    both = piped("publish", "x", "--no", "--yes")
+    assert both.end() == 2
+    assert "--yes and --no are opposites" in both.err
+
+
+@pytest.mark.parametrize("words", [(), ("-",)])
+def test_standard_input_is_the_goal_where_none_is_given(piped: Start, words: tuple[str, ...]) -> None:
+    """Or where it is -; an empty one is no goal."""
+    run = piped(*words)
+    run.write("say from a pipe\n")
+    assert (run.end(), run.out) == (0, "from a pipe\n")
+    empty = piped(*words)
+    assert empty.end() == 2
+    assert "no goal" in empty.err
+
+
+def test_standard_input_is_attached_where_a_dash_says_so(piped: Start) -> None:
+    """As a file called stdin; it cannot be the goal, too, and an empty one is refused."""
+    run = piped("say", "read", "--attach", "-")
+    run.write("some text")
+    assert run.end() == 0
+    assert "stdin text/plain, 9 B" in run.err
+    twice = piped("--attach", "-")
+    assert twice.end() == 2
+    assert "standard input is the goal or a file" in twice.err
+    empty = piped("say", "read", "--attach", "-")
+    assert empty.end() == 2
+    assert "it is empty" in empty.err
 
 
 def test_yes_approves_and_says_so(piped: Start) -> None:

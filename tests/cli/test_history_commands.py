@@ -415,5 +415,5 @@ agent = Agent(name="a", planner=ScriptedPlanner([RequestPause(PauseReason.AWAIT_
     run_id = asyncio.run(make())
     code, _, err = typed("fork", run_id, "--at", "1")
     new = err.split()[1].rstrip(":")
-    assert code == 3
+    assert code == 5
     assert err.endswith(f"run {new} waits for an answer; continue with: harborage resume {new}\n")

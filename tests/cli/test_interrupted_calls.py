@@ -99,13 +99,12 @@ def test_a_person_reports_the_outcome_of_an_interrupted_call(
     assert (project / "calls").read_text() == "x" * calls
 
 
-def test_without_a_terminal_it_stays_unknown(project: Path, at_terminal: Start, in_pipe: Start) -> None:
-    """Even with --yes, which approves calls and resolves none; the planner gets that the outcome is unknown."""
+def test_without_a_terminal_it_waits(project: Path, at_terminal: Start, in_pipe: Start) -> None:
+    """Even with --yes, which approves calls and resolves none; the last line names the command that answers."""
     killed_in_the_call(project, at_terminal)
     second = in_pipe("resume", "--yes")
-    assert second.end() == 0
-    assert "pay may have acted; there is no terminal to ask a person in, so its outcome stays unknown" in second.err
-    assert "whether it acted is unknown" in second.out
+    assert second.end() == 5
+    assert second.err.splitlines()[-1].startswith("◆ waiting · pay needs an answer · harborage answer ")
     assert (project / "calls").read_text() == "x"
 
 

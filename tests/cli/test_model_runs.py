@@ -126,7 +126,7 @@ def test_a_run_whose_provider_is_down_is_left_and_resumed(piped: Start, in_pipe:
     """Without a terminal the command ends and says how to continue; list, show and doctor say why it waits."""
     provider.server.script(*[Refusal(failure=Failure.OVERLOADED, retry_after="0")] * 3, "Fine again.")
     first = piped(*GPT, target="Well?", **provider.env)
-    assert first.end() == 3
+    assert first.end() == 5
     assert first.err.count("! interrupted: provider unavailable") == 1  # as it happens
     *_, last = first.err.splitlines()
     assert last.startswith("harborage: interrupted: provider unavailable: openai")  # and at the end, with the way on
@@ -200,7 +200,7 @@ def test_a_refusal_of_a_provider_is_shown_once(piped: Start, provider: Provider,
 def test_a_provider_that_is_not_there_is_named_with_its_setting(piped: Start) -> None:
     """Where no server listens the variable that names the address is in the text."""
     run = piped(*GPT, target="Well?", OPENAI_API_KEY="k", OPENAI_BASE_URL="http://127.0.0.1:9/v1")
-    assert run.end() == 3  # it is kept, and goes on when the provider is there
+    assert run.end() == 5  # it is kept, and goes on when the provider is there
     assert "no connection to http://127.0.0.1:9/v1" in run.err
     assert "check llm.base_url (OPENAI_BASE_URL), and the network" in run.err
 

@@ -107,7 +107,7 @@ def test_a_run_that_was_left_goes_on(slow: Path, at_terminal: Start, in_pipe: St
     first.expect("3 ▸ look(at=3)")
     first.type("/leave\r")
     first.expect("harborage: the run was left; continue with: harborage resume ")
-    assert first.end() == 3
+    assert first.end() == 5
     (slow / "go").touch()
     assert in_pipe("resume").end() == 0
 

@@ -126,7 +126,7 @@ def foreign(
     maker = at_terminal("run", "agent.py", "ask", XDG_STATE_HOME=theirs)
     maker.expect("Which version?")
     maker.type("/leave\r")
-    assert maker.end() == 3
+    assert maker.end() == 5
     run_id = ids_in(maker.text)[-1]
     with (tmp_path / "agent.py").open("a") as agent:
         agent.write("\nopen('executed', 'a').write('x')\n")
@@ -179,7 +179,7 @@ def test_a_person_at_a_terminal_is_asked_and_remembered(
 def test_the_user_who_started_a_run_is_not_asked(tmp_path: Path, in_pipe: Callable[..., Any]) -> None:
     """Starting an agent is allowing it, in that folder."""
     maker = in_pipe("run", "agent.py", "ask")
-    assert maker.end() == 3
+    assert maker.end() == 5
     run_id = ids_in(maker.err)[-1]
     assert in_pipe("replay", run_id).end() == 0
     shutil.copytree(tmp_path, tmp_path / "copy", ignore=shutil.ignore_patterns("copy"))

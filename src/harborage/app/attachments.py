@@ -9,7 +9,7 @@ from __future__ import annotations
 import mimetypes
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import msgspec
 
@@ -71,6 +71,19 @@ def read_attachment(path: Path) -> Attachment:
     if not data:
         raise AttachmentError(str(path), "it is empty")
     return Attachment(str(path), path.name, _mime(path, data), data)
+
+
+def read_piped(stream: BinaryIO) -> Attachment:
+    """Read what is written to `stream`, to its end, as a file that is called stdin.
+
+    Raises:
+        AttachmentError: it is empty or too large.
+    """
+    data = stream.read(MOST_BYTES + 1)
+    if not data or len(data) > MOST_BYTES:
+        why = "it is empty" if not data else f"it is longer than {_size(MOST_BYTES)}"
+        raise AttachmentError("standard input", why)
+    return Attachment("-", "stdin", _mime(Path("stdin"), data), data)
 
 
 def _mime(path: Path, data: bytes) -> str:

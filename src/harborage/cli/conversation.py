@@ -1,7 +1,7 @@
 """The conversation between a person and a run: shows questions, sends answers and controls.
 
 Acts on the run through its handle and writes to the screen. `answers` parses typed lines, `questions` renders
-questions. Without a terminal every question is rejected, and the screen says so.
+questions. Without a terminal a kept run is left waiting for its answers; those of any other are rejected.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ _NO_TERMINAL = "there is no terminal to ask a person in"
 
 
 class Conversation:
-    """The conversation about one run and its tasks. Without a keyboard every question is rejected.
+    """The conversation about one run and its tasks.
 
-    `approves` approves whatever needs approval; other questions are still asked. `previews` show what a call would
-    change. `has_model` says that the planner asks a model, whose answer a cancel need not wait for. `leave` leaves a
-    kept run. `unasked` are the subjects of the questions that were rejected without a terminal.
+    `approves` approves whatever needs approval, `rejects` rejects it; other questions are still asked. `previews` show
+    what a call would change. `has_model` says that the planner asks a model, whose answer a cancel need not wait for.
+    `leave` leaves a kept run. `refused` are the subjects of the calls that were rejected without asking a person.
     """
 
     def __init__(
@@ -98,13 +98,14 @@ class Conversation:
         queue: QuestionQueue,
         keyboard: Keyboard | None,
         approves: bool,
+        rejects: bool = False,
         clock: Clock,
         previews: Mapping[str, Preview] = MappingProxyType({}),
         has_model: bool = False,
         leave: Callable[[], None] | None = None,
     ) -> None:
         self.is_editor_open = False
-        self.unasked: list[str] = []
+        self.refused: list[str] = []
         self._runtime = runtime
         self._run = run
         self._view = view
@@ -112,6 +113,8 @@ class Conversation:
         self._queue = queue
         self._keyboard = keyboard
         self._approves = approves
+        self._rejects = rejects
+        self._unasked: dict[str, Question] = {}
         self._clock = clock
         self._previews = previews
         self._has_model = has_model
@@ -119,6 +122,11 @@ class Conversation:
         self._drafts: dict[str, str] = {}
         self._sent: dict[str, Question] = {}
         self._unsent = ""
+
+    @property
+    def unasked(self) -> list[Question]:
+        """The open questions of a kept run that no person at this terminal can be asked."""
+        return list(self._unasked.values())
 
     async def handle_event(self, event: Event) -> None:
         """Open and close questions as events of pauses and approvals come."""
@@ -236,21 +244,26 @@ class Conversation:
     async def _ask(self, question: Question) -> None:
         if self._approves and question.takes_yes_or_no:
             await self._send_answer(question, Approve("by --yes"))
+        elif self._rejects and question.takes_yes_or_no:
+            await self._reject_unasked(question, "by --no")
+        elif self._keyboard is None and self._leave is not None:
+            self._unasked[question.token] = question
         elif self._keyboard is None:
-            await self._reject_unasked(question)
+            await self._reject_unasked(question, _NO_TERMINAL)
         elif self._queue.add(question):
             self._show_question(question)
         else:
             self._say(f"{plural(len(self._queue), 'question')} open; answer this one first", "yellow")
 
-    async def _reject_unasked(self, question: Question) -> None:
+    async def _reject_unasked(self, question: Question, why: str) -> None:
         if self._queue.has_seen(question.token):
             return
         self._queue.close(question.token)
         if not question.is_interrupted:
-            self.unasked.append(question.subject)
-        self._show(Text(f"harborage: {_unasked_text(question)}", style="yellow"))
-        await self._send_answer(question, Reject(_NO_TERMINAL))
+            self.refused.append(question.subject)
+        if self._keyboard is None and not self._rejects:
+            self._show(Text(f"harborage: {_unasked_text(question)}", style="yellow"))
+        await self._send_answer(question, Reject(why))
 
     async def _offer_again(self, who: Quadruple, code: str) -> None:
         """Show the questions of a run again whose answers from here were not counted."""
@@ -264,6 +277,7 @@ class Conversation:
                 self._show_question(question)
 
     def _close(self, token: str) -> None:
+        self._unasked.pop(token, None)
         if self._queue.close(token):
             self._show_next()
 

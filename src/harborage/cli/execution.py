@@ -78,6 +78,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     attached: tuple[Path, ...] = ()
     approves: bool = False
+    rejects: bool = False
     user: str = ""
     max_steps: int = 0
     max_cost: float | None = None
@@ -92,6 +93,7 @@ class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     agent: str = ""
     approves: bool = False
+    rejects: bool = False
 
 
 def execute_run(options: RunOptions, style: Style) -> int:
@@ -113,6 +115,7 @@ def execute_run(options: RunOptions, style: Style) -> int:
         model=options.model,
         attached=options.attached,
         approves=options.approves,
+        rejects=options.rejects,
         max_steps=options.max_steps,
         max_cost=options.max_cost,
         deadline_s=options.deadline_s,
@@ -323,6 +326,7 @@ def _resume_here(found: _Found, options: ResumeOptions, output: Output, style: S
         origin=origin,
         model=options.model,
         approves=options.approves,
+        rejects=options.rejects,
         record=record,
         has_attachments=found.has_attachments,
     )

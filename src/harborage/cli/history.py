@@ -38,7 +38,7 @@ _AT = "The step that the new run decides anew, counted from 1; earlier steps are
 _LIVE = "Let tools act. Without it, calls with effects and background tasks are refused."
 _SAME_AGENT = "the one that ran it"
 _LOOK_S = 0.25
-_WAITING = 3
+_WAITING = 5
 
 
 def replay(
@@ -205,8 +205,9 @@ def fork(
       0    the goal was reached
       1    the run failed
       2    wrong use: no such database, run, step or agent
-      3    the goal was not reached, or the run waits for an answer
+      3    ended without reaching the goal
       4    a limit was reached: steps, cost, time or another one
+      5    not over: waits for an answer
       130  cancelled
     """
     options = _ForkOptions(

@@ -41,6 +41,9 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 }
 """Every command: the function that it calls, its arguments, and its help in one line."""
 
+STDIN = "/dev/stdin"
+"""What a - among the words of `run` stands for; the parser takes a - for an option."""
+
 _GROUPS = {
     "Work": ("run", "resume", "models"),
     "Look": ("pending", "runs", "doctor"),
@@ -139,6 +142,8 @@ def _second_column(line: str) -> int:
 def _call(words: list[str]) -> int:
     from cyclopts import CycloptsError, UnusedCliTokensError
 
+    if words[0] == "run":
+        words = [STDIN if word == "-" else word for word in words]
     try:
         code = app()(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:

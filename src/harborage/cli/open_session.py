@@ -6,6 +6,7 @@ Parts are opened in order and closed in reverse. A part that cannot be opened is
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -15,9 +16,10 @@ import msgspec
 
 from harborage.app import Agent, ChosenModel, check_attachments, read_attachment, readable, with_model
 from harborage.app.agent_runtime import open_kept_runtime
-from harborage.app.attachments import Attachment
+from harborage.app.attachments import Attachment, read_piped
 from harborage.app.project import Origin
 from harborage.cli.feed import ObservedStore, OnEntries, observe_storage
+from harborage.cli.main import STDIN
 from harborage.cli.status import is_waiting_for_provider
 from harborage.cli.storage import is_memory, prepare_storage
 from harborage.identity import Identity
@@ -49,6 +51,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     attached: tuple[Path, ...] = ()
     approves: bool = False
+    rejects: bool = False
     max_steps: int = 0
     max_cost: float | None = None
     deadline_s: float | None = None
@@ -83,7 +86,7 @@ async def open_session(agent: Agent, options: SessionOptions, on_entries: OnEntr
     Raises:
         HarborageError: a file, the model, the storage or the agent cannot be opened.
     """
-    files = tuple(read_attachment(path) for path in options.attached)
+    files = tuple(_read(path) for path in options.attached)
     agent, chosen = await with_model(agent, _model(agent, options), os.environ)
     _check_model(agent)
     if files:
@@ -107,6 +110,10 @@ async def resume_handle(runtime: Runtime, record: RunRow, scope: Scope) -> Run:
         with suppress(RunNotFoundError):  # it has ended meanwhile
             await run.resume()
     return run
+
+
+def _read(path: Path) -> Attachment:
+    return read_piped(sys.stdin.buffer) if path == Path(STDIN) else read_attachment(path)
 
 
 def _model(agent: Agent, options: SessionOptions) -> str:

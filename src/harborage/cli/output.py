@@ -20,6 +20,7 @@ from harborage.cli.keyboard import can_ask
 from harborage.cli.screen import LiveScreen, PlainScreen, Region, Screen
 from harborage.cli.session import Terminal
 from harborage.cli.status import CANCELLED, FAILED, Ending, result_line
+from harborage.cli.terminal import look_of
 from harborage.cli.text import printable
 from harborage.codec import UnserializableError
 from harborage.errors import HarborageError
@@ -115,6 +116,9 @@ class Output:
         return FAILED
 
     def _error(self, ending: Ending) -> None:
+        if ending.reason == "waiting":
+            _write_error(look_of(sys.stderr, os.environ).plain(f"◆ waiting · {printable(ending.why)}"))
+            return
         has_more = ending.is_unexplained and not self._style.has_tracebacks
         _write_error(f"harborage: {printable(ending.message)}{' (--debug shows where)' if has_more else ''}")
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from harborage.app import Change
 from harborage.cli.answers import Mode
+from harborage.cli.handles import LENGTH
 from harborage.cli.text import compact, duration, masked, masked_places, plural, pretty, printable, wrapped
 from harborage.planner import PauseReason
 from harborage.runtime.effects.interrupted import QUESTION
@@ -56,6 +57,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         if self.tool:
             return Mode.APPROVAL
         return Mode.CONFIRM if self.takes_yes_or_no else Mode.PAUSE
+
+    @property
+    def command(self) -> str:
+        """The command line that answers it, with the handle of its run."""
+        return f"harborage {'approve' if self.takes_yes_or_no else 'answer'} {self.run_id[-LENGTH:]}"
 
     @property
     def takes_yes_or_no(self) -> bool:

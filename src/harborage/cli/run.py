@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 
+from harborage.cli.main import STDIN
 from harborage.cli.storage import Deadline, Debug, MaxCost, MaxSteps, RunId, StorageUrl, flag, storage_url
 
 _WORDS = (
@@ -25,7 +27,9 @@ _STORAGE = Parameter(
     help="Where the run is kept: sqlite:FILE, postgres://…, or memory: for not at all.",
     show_default="HARBORAGE_STORAGE, else .harborage/harborage.db",
 )
+_OPPOSITES = "--yes and --no are opposites; give one of them"
 Yes: TypeAlias = Annotated[bool, flag("Approve every call that needs approval.")]
+No: TypeAlias = Annotated[bool, flag("Reject every call that needs approval.")]
 Json: TypeAlias = Annotated[bool, flag("Print events as JSON, one a line; the last line has the type result.")]
 Quiet: TypeAlias = Annotated[bool, flag("Print only the answer.")]
 
@@ -36,6 +40,7 @@ def run(
     storage: Annotated[str, _STORAGE] = "",
     attach: Annotated[list[Path] | None, Parameter(help=_FILE, negative="", show_default=False)] = None,
     yes: Yes = False,
+    no: No = False,
     json: Json = False,
     quiet: Quiet = False,
     max_steps: MaxSteps = None,
@@ -53,42 +58,68 @@ def run(
 
     Every step is shown when it happens, and you are asked about calls that need
     approval. What you type is sent to the agent; /help lists what else you can
-    type. Ctrl-C cancels, twice stops at once, a third time leaves. The answer
-    goes to stdout.
+    type. Ctrl-C cancels, twice stops at once, a third time leaves. The run is
+    kept: 'harborage resume' continues it, other terminals can answer it.
 
-    The run is kept: if this process ends first, 'harborage resume' continues
-    from the last recorded step. Other terminals can answer its questions.
-
-    Without a terminal a call that needs approval is rejected, unless --yes is
-    given.
+    Without a terminal nobody is asked: a run that needs an answer waits for it,
+    and the last line names the command that answers. The goal is read from
+    standard input if none is given, or -; --attach - attaches what is there.
 
     Exit codes:
       0    the goal was reached
       1    the run failed
       2    wrong use: no such agent, a bad option, an agent that cannot work here
-      3    goal not reached, calls were rejected, or the run has not ended
+      3    ended without reaching the goal
       4    a limit was reached: steps, cost, time or another one
+      5    not over: waits for a person or a provider, or was left
+      6    ended, but calls were rejected without a person
       130  cancelled
     """
-    goal = words[1:] if words and words[0].partition(":")[0].endswith(".py") else words
-    if not any(word.strip() for word in goal):
-        sys.stderr.write('harborage: no goal; example: harborage run agent.py "Order 7 arrived broken"\n')
-        return 2
+    given = _given_words(words, attach or [])
+    if isinstance(given, str) or (yes and no):
+        return _refuse(given if isinstance(given, str) else _OPPOSITES)
     from harborage.cli.execution import RunOptions, execute_run
     from harborage.cli.output import Style
 
     options = RunOptions(
-        words=words,
+        words=given,
         storage=storage_url(storage, os.environ),
         model=model,
         attached=tuple(attach or ()),
         approves=yes,
+        rejects=no,
         user=user,
         max_steps=max_steps or 0,
         max_cost=max_cost,
         deadline_s=deadline,
     )
     return execute_run(options, Style(is_json=json, is_quiet=quiet, has_tracebacks=debug))
+
+
+def _given_words(words: tuple[str, ...], attach: Sequence[Path]) -> tuple[str, ...] | str:
+    """Return the words of the agent and the goal, which may come from standard input; a text says what is wrong."""
+    target = words[:1] if words and words[0].partition(":")[0].endswith(".py") else ()
+    goal = words[len(target) :]
+    if goal != (STDIN,) and any(word.strip() for word in goal):
+        return words
+    if Path(STDIN) in attach:
+        return "standard input is the goal or a file; give the goal, or leave out --attach -"
+    text = _piped_text()
+    return (*target, text) if text else 'no goal; example: harborage run agent.py "Order 7 arrived broken"'
+
+
+def _refuse(why: str) -> int:
+    """Say why the command was used wrongly; returns the exit code of that."""
+    sys.stderr.write(f"harborage: {why}\n")
+    return 2
+
+
+def _piped_text() -> str:
+    """Return what is written to standard input, to its end; "" when that is a terminal, or cannot be read."""
+    try:
+        return "" if sys.stdin.isatty() else sys.stdin.read().strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def resume(
@@ -98,6 +129,7 @@ def resume(
     model: Annotated[str, Parameter(help="The model from here on.", show_default="the one used so far")] = "",
     agent: Annotated[str, Parameter(help=_AGENT, show_default="the one that started it")] = "",
     yes: Yes = False,
+    no: No = False,
     json: Json = False,
     quiet: Quiet = False,
     storage: StorageUrl = "",
@@ -117,14 +149,23 @@ def resume(
       0    the goal was reached
       1    the run failed, or the agent's code does not fit it
       2    wrong use: no such database, run or agent, or several runs to choose from
-      3    goal not reached, calls were rejected, or the run has not ended
+      3    ended without reaching the goal
       4    a limit was reached: steps, cost, time or another one
+      5    not over: waits for a person or a provider, or was left
+      6    ended, but calls were rejected without a person
       130  cancelled
     """
+    if yes and no:
+        return _refuse(_OPPOSITES)
     from harborage.cli.execution import ResumeOptions, resume_run
     from harborage.cli.output import Style
 
     options = ResumeOptions(
-        url=storage_url(storage, os.environ), run=run.strip(), model=model, agent=agent.strip(), approves=yes
+        url=storage_url(storage, os.environ),
+        run=run.strip(),
+        model=model,
+        agent=agent.strip(),
+        approves=yes,
+        rejects=no,
     )
     return resume_run(options, Style(is_json=json, is_quiet=quiet, has_tracebacks=debug))

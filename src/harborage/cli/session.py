@@ -35,7 +35,8 @@ from harborage.cli.status import (
     is_blocked,
     is_waiting_for_provider,
     left,
-    with_unasked_rejections,
+    waiting,
+    with_refused_calls,
 )
 from harborage.cli.text import one_line
 from harborage.cli.view import render, render_header, render_past, render_summary
@@ -150,7 +151,7 @@ class Session:
                 screen, conversation = self._open_terminal(stack, runtime, run, view)
                 self._show_header(screen, view, parts, run, attached, past)
                 ending = await self._follow(runtime, run, view, conversation, screen)
-                ending = with_unasked_rejections(ending, conversation.unasked)
+                ending = with_refused_calls(ending, conversation.refused)
             listening.close()
             given = {ref.id for ref in attached}
             made = [ref for ref in await runtime.artifacts.list(ArtifactScope.of(run.who)) if ref.id not in given]
@@ -212,6 +213,7 @@ class Session:
             queue=queue,
             keyboard=keyboard,
             approves=self._options.approves,
+            rejects=self._options.rejects,
             clock=self._clock,
             previews=self._agent.previews,
             has_model=self._has_model,
@@ -280,7 +282,7 @@ class Session:
             crew.start(self._feed.receive_events(), "events")
             crew.start(self._await_end(run), "end")
             crew.start(self._animate(screen), "frames")
-            crew.start(self._watch_store(runtime), "store")
+            crew.start(self._watch_store(runtime, conversation), "store")
             return await self._handle_all(view, conversation, screen)
         finally:
             await crew.aclose()
@@ -294,7 +296,7 @@ class Session:
             ending = ending_of(error)
         self._feed.call_after_published(partial(self._put, _Ended(ending)))
 
-    async def _watch_store(self, runtime: Runtime) -> None:
+    async def _watch_store(self, runtime: Runtime, conversation: Conversation) -> None:
         """Poll what other workers do for the run, whether its code fits, and what it waits for."""
         follower = self._feed.follower
         first_fence = -1 if self._options.record is None else self._options.record.fence
@@ -313,11 +315,15 @@ class Session:
             ):
                 self._put(_Leave(record.reason))  # without a person at the terminal there is no use in waiting
                 return
-            if self._options.record is not None or follower.is_elsewhere:
-                waiting = await self._waiting_runs(runtime, follower)
-                if waiting - known:
-                    known |= waiting
+            unasked = conversation.unasked
+            if self._options.record is not None or follower.is_elsewhere or unasked:
+                parked = await self._waiting_runs(runtime, follower)
+                if parked - known:
+                    known |= parked
                     self._put(_ReloadQuestions())
+                elif unasked and len(parked) == len(follower.unfinished):
+                    self._put(_Ended(waiting(unasked[0].subject, unasked[0].command)))
+                    return
 
     async def _waiting_runs(self, runtime: Runtime, follower: JournalFollower) -> set[tuple[str, int]]:
         """The runs that wait, and their positions: by then they have read what was sent to them before."""

@@ -30,15 +30,17 @@ if TYPE_CHECKING:
     from harborage.runtime.durable.orphans import EndedItem
     from harborage.store import RunRow
 
-REACHED, FAILED, WRONG_USE, NOT_REACHED, EXHAUSTED, CANCELLED = 0, 1, 2, 3, 4, 130
+REACHED, FAILED, WRONG_USE, NOT_REACHED, EXHAUSTED, WAITING, REFUSED, CANCELLED = 0, 1, 2, 3, 4, 5, 6, 130
 
 EXIT_CODES = MappingProxyType(
     {
         REACHED: "the goal was reached",
         FAILED: "the run failed",
         WRONG_USE: "wrong use: no such agent, a bad option, an agent that cannot work here",
-        NOT_REACHED: "goal not reached, calls were rejected, or the run has not ended",
+        NOT_REACHED: "ended without reaching the goal",
         EXHAUSTED: "a limit was reached: steps, cost, time or another one",
+        WAITING: "not over: waits for a person or a provider, or was left",
+        REFUSED: "ended, but calls were rejected without a person",
         CANCELLED: "cancelled",
     }
 )
@@ -48,8 +50,10 @@ _OUT_OF_STEPS = "MaxStepsExceededError"
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How a command ended. `reason` is a finish reason, or `failed`, `blocked` or `left`; a run that is blocked or left
-    has not ended. `answer` is for stdout, `why` for people; `is_unexplained` says that `why` may need a traceback.
+    """How a command ended. `reason` is a finish reason, or `failed`, `blocked`, `waiting` or `left`.
+
+    A run that is blocked, waiting or left has not ended. `answer` is for stdout, `why` for people; `is_unexplained`
+    says that `why` may need a traceback.
     """
 
     code: int
@@ -106,7 +110,12 @@ def left(run_id: str, reason: str = "") -> Ending:
         why = f"{masked(reason)}; the run is kept; try again with: harborage resume {run_id}"
     else:
         why = f"the run was left; continue with: harborage resume {run_id}"
-    return Ending(code=NOT_REACHED, reason="left", why=why)
+    return Ending(code=WAITING, reason="left", why=why)
+
+
+def waiting(subject: str, command: str) -> Ending:
+    """Return the ending of a command whose run waits for a person; `subject` is what about, `command` answers it."""
+    return Ending(code=WAITING, reason="waiting", why=f"{subject} needs an answer · {command}")
 
 
 def blocked(run_id: str, reason: str) -> Ending:
@@ -120,16 +129,15 @@ def blocked(run_id: str, reason: str) -> Ending:
     )
 
 
-def with_unasked_rejections(ending: Ending, rejected: Sequence[str]) -> Ending:
-    """Return the ending of a run whose calls were rejected because there was no terminal: no success for a script.
+def with_refused_calls(ending: Ending, rejected: Sequence[str]) -> Ending:
+    """Return the ending of a run whose calls were rejected without a person: no success for a script.
 
     The run's answer is kept; the ending of a run that did not reach its goal stays as it is.
     """
     if ending.code != REACHED or not rejected:
         return ending
     what = ", ".join(dict.fromkeys(rejected))
-    why = f"rejected because there is no terminal to ask a person in: {what}; run in a terminal, or with --yes"
-    return msgspec.structs.replace(ending, code=NOT_REACHED, why=why)
+    return msgspec.structs.replace(ending, code=REFUSED, why=f"rejected without asking a person: {what}")
 
 
 def _code(reason: FinishReason) -> int:

@@ -358,6 +358,7 @@ _ENDS = MappingProxyType(
         "goal": ("✓", "bold green", "complete"),
         "cancelled": ("⊘", "bold", "cancelled"),
         "left": ("‖", "bold yellow", "left"),
+        "waiting": ("◆", "bold yellow", "waiting"),
         "blocked": ("⊟", "bold red", "blocked"),
     }
 )
