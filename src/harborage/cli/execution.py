@@ -108,7 +108,7 @@ def execute_run(options: RunOptions, style: Style) -> int:
     mark = new_id()
     session = SessionOptions(
         goal=goal,
-        who=Identity("local", options.user or _signed_in_user(), command_session(mark)),
+        who=Identity("local", options.user or signed_in_user(), command_session(mark)),
         storage=options.storage,
         artifacts=artifacts_folder(options.storage, Path.cwd()),
         origin=Origin(target=target, mark=mark, folder=str(Path.cwd())),
@@ -125,17 +125,32 @@ def execute_run(options: RunOptions, style: Style) -> int:
 
 def run_session(agent: Agent, options: SessionOptions, output: Output, style: Style) -> int:
     """Start or resume a run and show it until it ends; returns the exit code."""
-    session = Session(agent, options, output.terminal())
-    runner = asyncio.Runner()
     try:
-        code = output.finish(_run_session(runner, session, style), session.run_id)
+        code, _ = show_run(agent, options, output, style)
         if code == CANCELLED:
-            _exit_after_grace(output)
+            exit_after_grace(output)
         return code
     except OutputLostError as error:
         return output.report_lost(error)
+
+
+def show_run(agent: Agent, options: SessionOptions, output: Output, style: Style) -> tuple[int, str]:
+    """Start or resume a run and show it until it ends; returns the exit code, and the id of the run if it began.
+
+    Raises:
+        OutputLostError: its reader is gone.
+    """
+    session = Session(agent, options, output.terminal())
+    watchdog: threading.Timer | None = None
+    runner = asyncio.Runner()
+    try:
+        code = output.finish(_run_session(runner, session, style), session.run_id)
+        watchdog = exit_after_grace(output) if code == CANCELLED else None
+        return code, session.run_id
     finally:
         runner.close()
+        if watchdog is not None:
+            watchdog.cancel()
 
 
 def _run_session(runner: asyncio.Runner, session: Session, style: Style) -> Ending:
@@ -158,10 +173,14 @@ def _agent_and_goal(options: RunOptions) -> tuple[Agent, str]:
         return assistant(Path.cwd()), " ".join(options.words)
     if not any(word.strip() for word in rest):
         raise TargetError(target, f'no goal; example: harborage run {target} "Order 7 arrived broken"')
-    place = target.rpartition(":")[0] or target
-    # For the rest of the process: a tool may import a neighbour when it is first called.
-    sys.path.append(str(Path(place).resolve().parent if place.endswith(".py") else Path.cwd()))
+    make_importable(target)
     return load_agent(target), " ".join(rest)
+
+
+def make_importable(target: str) -> None:
+    """Let the agent import its neighbours, for the rest of the process: a tool may do so when it is first called."""
+    place = target.rpartition(":")[0] or target
+    sys.path.append(str(Path(place).resolve().parent if place.endswith(".py") else Path.cwd()))
 
 
 def _target(options: RunOptions) -> str:
@@ -186,18 +205,20 @@ def error_ending(error: Exception, code: int, style: Style) -> Ending:
     return failed(name, why, code, is_unexplained=not is_ours or code == FAILED)
 
 
-def _signed_in_user() -> str:
+def signed_in_user() -> str:
+    """The name of the user whose process this is."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
         return f"uid-{os.getuid()}"
 
 
-def _exit_after_grace(output: Output) -> None:
+def exit_after_grace(output: Output) -> threading.Timer:
     """End the process a second after a cancel, even if a tool's thread does not end."""
     watchdog = threading.Timer(_GRACE_S, output.exit_now, [CANCELLED])
     watchdog.daemon = True
     watchdog.start()
+    return watchdog
 
 
 class _Found(msgspec.Struct, frozen=True, kw_only=True):

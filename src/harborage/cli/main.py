@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "run": ("harborage.cli.run:run", "[AGENT] GOAL [OPTIONS]", "Run an agent towards a goal, in this terminal."),
+    "chat": ("harborage.cli.chat:chat", "[AGENT] [OPTIONS]", "Talk with an agent, in this terminal."),
     "resume": ("harborage.cli.run:resume", "[RUN] [OPTIONS]", "Resume a run that has not ended, in this terminal."),
     "models": ("harborage.cli.models:models", "list | pull NAME", "List or download models for this machine."),
     "runs": ("harborage.cli.runs:runs", "list | show RUN [OPTIONS]", "List the kept runs, or show one."),
@@ -45,7 +46,7 @@ STDIN = "/dev/stdin"
 """What a - among the words of `run` stands for; the parser takes a - for an option."""
 
 _GROUPS = {
-    "Work": ("run", "resume", "models"),
+    "Work": ("run", "chat", "resume", "models"),
     "Look": ("pending", "runs", "doctor"),
     "Answer": ("approve", "reject", "answer"),
     "Steer": ("message", "cancel"),

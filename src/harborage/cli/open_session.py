@@ -40,7 +40,8 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `storage` is where the run is kept, `artifacts` the folder for its artifacts (None: memory), `origin` what is
     recorded so that its agent is found again; `attached` are the user's files. `record` is the row of the run that is
-    resumed, None for a new one; `has_attachments` says whether that run has files of the user.
+    resumed, None for a new one; `has_attachments` says whether that run has files of the user,
+    `is_message` that the run answers a message of a conversation.
     """
 
     goal: str
@@ -57,6 +58,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: float | None = None
     record: RunRow | None = None
     has_attachments: bool = False
+    is_message: bool = False
 
     @property
     def entries(self) -> int:

@@ -83,6 +83,10 @@ class Output:
             on_event=self._write_event if style.is_json else None,
         )
 
+    def notes(self) -> Screen:
+        """Return the screen for lines between the runs of a conversation."""
+        return self._plain(lambda _: ())
+
     def finish(self, ending: Ending, run_id: str = "") -> int:
         """Write the answer, or what went wrong; returns the exit code."""
         if self._style.is_json:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias, assert_never
+from typing import TYPE_CHECKING, TypeAlias, assert_never, cast
 
 import msgspec
 from rich.text import Text
@@ -44,6 +44,7 @@ from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
 from harborage.errors import HarborageError
 from harborage.events import Event
+from harborage.runtime.chat import Busy, Turns
 from harborage.runtime.durable.engine import RunBlockedError, RunFailedError, RunPhase
 from harborage.runtime.loop.controls import Scope
 from harborage.runtime.loop.limits import Limits
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from harborage.cli.journal_view import RecordedEntry
     from harborage.runtime.host import Runtime
     from harborage.runtime.run import Run
+    from harborage.store import Store
 
 _FRAME_S = 0.125
 _LOOK_S = 0.25
@@ -138,14 +140,16 @@ class Session:
         async with open_session(self._agent, self._options, self._feed.add_entries) as parts:
             runtime = parts.runtime
             self._has_model = parts.chosen is not None
-            # A new run has a session of its own, so the session's events are those of the run and its tasks.
+            # Other runs of the session have ended, so its events are those of the run and its tasks.
             self._feed.subscribe(runtime.bus)
+            is_resumed = self._options.record is not None
+            is_shared = is_resumed or self._options.is_message
+            before = await runtime.artifacts.list(ArtifactScope.of(self._options.who)) if is_shared else ()
             attached = await attach(runtime.artifacts, self._options.who, parts.files)
-            run = await self._start_or_resume(runtime, began, [ref.id for ref in attached])
+            run = await self._start_or_resume(parts, began, [ref.id for ref in attached])
             self.run_id = run.id
             view = new_view(run.id, began)
-            is_resumed = self._options.record is not None
-            follower = JournalFollower(parts.store, run.id, self._options.who, may_be_shared=is_resumed)
+            follower = JournalFollower(parts.store, run.id, self._options.who, may_be_shared=is_shared)
             past = await self._feed.follow(follower, is_resumed=is_resumed)
             with ExitStack() as stack:
                 screen, conversation = self._open_terminal(stack, runtime, run, view)
@@ -153,7 +157,7 @@ class Session:
                 ending = await self._follow(runtime, run, view, conversation, screen)
                 ending = with_refused_calls(ending, conversation.refused)
             listening.close()
-            given = {ref.id for ref in attached}
+            given = {ref.id for ref in (*attached, *(before if self._options.is_message else ()))}
             made = [ref for ref in await runtime.artifacts.list(ArtifactScope.of(run.who)) if ref.id not in given]
             if self._options.is_kept:
                 await close_command_session(runtime, parts.store, self._options.who)
@@ -161,21 +165,27 @@ class Session:
         screen.show(render_summary(view, ending, seconds, made, is_kept=self._options.is_kept))
         return ending
 
-    async def _start_or_resume(self, runtime: Runtime, began: datetime, files: Sequence[str]) -> Run:
-        options = self._options
+    async def _start_or_resume(self, parts: OpenSession, began: datetime, files: Sequence[str]) -> Run:
+        options, runtime = self._options, parts.runtime
         # The person at the terminal owns the database, too, and so may use every control, priorities included.
         scope = Scope.ADMIN
         if options.record is not None:
             return await resume_handle(runtime, options.record, scope)
-        return await runtime.start(
+        start = partial(
+            runtime.start,
             options.goal,
             who=options.who,
             deadline=None if options.deadline_s is None else began + timedelta(seconds=options.deadline_s),
             input_artifacts=files,
             max_steps=options.max_steps,
             limits=None if options.max_cost is None else Limits(cost=options.max_cost),
+            remembers=True if options.is_message else None,
             scope=scope,
         )
+        if not options.is_message:
+            return await start()
+        find = partial(runtime.run, who=options.who)
+        return await Turns(cast("Store", parts.store), options.who).take(start, find, Busy.WAIT)
 
     def _show_header(
         self,
@@ -186,7 +196,9 @@ class Session:
         attached: Sequence[ArtifactRef],
         past: Sequence[RecordedEntry],
     ) -> None:
-        """Show the run's facts, and the last steps of a resumed run."""
+        """Show the run's facts, and the last steps of a resumed run; the answer to a message speaks for itself."""
+        if self._options.is_message and self._options.record is None:
+            return
         record, now = self._options.record, self._clock.now()
         status = "" if record is None else describe_status(record, now)
         lines = render_header(self._agent.name, self._options.goal, run.who, parts.chosen, attached, status=status)

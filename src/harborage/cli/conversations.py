@@ -1,0 +1,83 @@
+"""The conversations that are kept: the last one with an agent, or the one of a name, and what was said in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from harborage import codec
+from harborage.app.project import Origin
+from harborage.cli.status import ending_of
+from harborage.cli.storage import database_file, open_kept_storage, release_expired_leases
+from harborage.cli.text import masked, printable
+from harborage.planner import Finish
+from harborage.runtime.durable.journal import Ended, decode_entries
+from harborage.runtime.history import all_runs, read_run
+from harborage.runtime.starting import MESSAGE
+from harborage.store import RunQuery, RunRow
+
+if TYPE_CHECKING:
+    from harborage.store import Store
+
+
+class Exchange(msgspec.Struct, frozen=True):
+    """A message and its answer, or why there is none."""
+
+    message: str
+    answer: str
+
+
+class Talk(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation: its session, what was said, and the run that has yet to answer, None for none."""
+
+    session: str
+    said: tuple[Exchange, ...] = ()
+    live: RunRow | None = None
+
+
+async def find_talk(url: str, user: str, target: str, session: str) -> Talk | None:
+    """Return the conversation of `user` in `session`; with "" the last one with the agent `target`, None for none.
+
+    A session of that name in which nothing was said is a new conversation.
+
+    Raises:
+        HarborageError: the storage cannot be read.
+    """
+    path = database_file(url)
+    if path is not None and not path.exists():
+        return Talk(session=session) if session else None
+    async with open_kept_storage(url) as storage:
+        await release_expired_leases(storage)
+        rows = await all_runs(storage.store, _query(user, session))
+        messages = [row for row in rows if row.description == MESSAGE]
+        if not session:
+            mine = [row for row in messages if _place(Origin.of(row.agent).target) == _place(target)]
+            if not mine:
+                return None
+            session = mine[-1].who.session_id
+            messages = [row for row in mine if row.who.session_id == session]
+        said = [await _exchange(storage.store, row) for row in messages if row.status.is_final]
+    live = next((row for row in messages if not row.status.is_final), None)
+    return Talk(session=session, said=tuple(said), live=live)
+
+
+def _query(user: str, session: str) -> RunQuery:
+    """The runs of a user, those of one session if it is named."""
+    mine = RunQuery(tenant="local", user=user)
+    return msgspec.structs.replace(mine, session=session) if session else mine
+
+
+def _place(target: str) -> str:
+    return target.removesuffix(":agent")
+
+
+async def _exchange(store: Store, row: RunRow) -> Exchange:
+    entries = decode_entries(await read_run(store, row.run_id), row.run_id)
+    end = next((one for one in reversed(entries) if isinstance(one, Ended)), None)
+    if end is None or end.finish is None:
+        answer = "failed" if end is None else f"failed: {masked(end.message)}"
+    else:
+        ending = ending_of(codec.decode(bytes(end.finish), Finish))
+        answer = ending.answer or ending.why
+    return Exchange(row.about, printable(str(masked(answer))))
