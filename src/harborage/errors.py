@@ -33,6 +33,9 @@ from typing import TypeVar
 
 E = TypeVar("E", bound=StrEnum)
 
+_MOST_SHOWN = 80
+"""Characters that an error shows of a value."""
+
 
 class HarborageError(Exception):
     """Something in Harborage went wrong."""
@@ -56,7 +59,9 @@ class UnknownOptionError(HarborageError, TypeError):
     def __init__(self, option: str = "", value: object = None, hint: str = "") -> None:
         self.option = option
         self.value = value
-        super().__init__(f"{option}={value!r}: there is no such option{f'; {hint}' if hint else ''}" if option else "")
+        shown = repr(value)
+        shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}…"
+        super().__init__(f"{option}={shown}: there is no such option{f'; {hint}' if hint else ''}" if option else "")
 
 
 class NotFoundError(HarborageError):

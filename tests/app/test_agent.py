@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -13,7 +15,7 @@ import pytest
 from harborage import Agent, Finish, FinishReason, Identity, Limits, Runtime, tool
 from harborage.app.outputs import json_schema
 from harborage.app.project import Origin
-from harborage.errors import InvalidOptionError
+from harborage.errors import InvalidOptionError, UnknownOptionError
 from harborage.runtime.durable.engine import RunFailedError
 from harborage.runtime.run import Run
 from harborage.state.storage import open_storage
@@ -279,3 +281,69 @@ async def test_the_runs_of_a_script_are_kept_under_its_origin(tmp_path: Path, mo
         origins = [Origin.of(row.agent) for row in (await storage.store.runs(RunQuery())).rows]
     assert [(one.target, one.folder) for one in origins] == [("support", str(tmp_path))] * 2
     assert sorted(one.mark.startswith("session-") for one in origins) == [False, True]
+
+
+@each_row(
+    "option, meant",
+    [
+        ("output_type", "output"),
+        ("response_format", "output"),
+        ("deps_type", "deps"),
+        ("system_prompt", "instructions"),
+        ("max_turns", "limits=Limits(steps=…)"),
+        ("timeout", "limits=Limits(seconds=…)"),
+        ("modell", "model"),
+    ],
+)
+async def test_a_word_of_another_library_gets_the_word_of_this_one(option: str, meant: str) -> None:
+    """In an agent and in a changed one; a long value is cut in the text."""
+    given: dict[str, Any] = {option: "x" * 500}
+    for make in (partial(Agent, "a"), agent_that().replace):
+        with pytest.raises(UnknownOptionError) as caught:
+            make(**given)
+        assert str(caught.value).endswith(f"…: there is no such option; did you mean {meant}?")
+        assert len(str(caught.value)) < 200
+
+
+@each_row(
+    "option, meant",
+    [
+        ("model", "agent.replace(model=…).run(…)"),
+        ("max_turns", "limits=Limits(steps=…)"),
+        ("session_id", 'agent.session("id").send(…)'),
+        ("limit", "limits"),
+    ],
+)
+async def test_a_run_says_where_an_option_belongs_that_it_does_not_have(option: str, meant: str) -> None:
+    """However it is started."""
+    given: dict[str, Any] = {option: 3}
+    agent = agent_that(says("done"))
+    for start in (agent.run, agent.start):
+        with pytest.raises(
+            UnknownOptionError, match=re.escape(f"{option}=3: there is no such option; did you mean {meant}?")
+        ):
+            await start("go", **given)
+
+
+async def test_a_result_says_what_its_parts_are_called() -> None:
+    """For the words of other libraries."""
+    result = await agent_that(says("done")).run("go")
+    for name, meant in (("data", "output"), ("final_output", "output"), ("id", "run_id")):
+        with pytest.raises(AttributeError, match=rf"a result has no '{name}'; did you mean \.{meant}\?"):
+            getattr(result, name)
+    with pytest.raises(AttributeError, match="a result has no 'colour'$"):
+        _ = result.colour  # type: ignore[attr-defined]
+
+
+async def test_a_token_given_as_the_reason_is_refused() -> None:
+    """Nobody rejects a call with its token as the reason."""
+    run = await agent_that(
+        calls_tools(("refund", {"order": "7"})), says("done"), tools=[refund], approvals="writes"
+    ).start("go")
+    pending = await run.wait_pending()
+    with pytest.raises(
+        InvalidOptionError, match=f"reject: the reason is the token of the pause; write token='{pending.token}'"
+    ):
+        await run.reject(pending.token)
+    await run.reject("too much", token=pending.token)
+    assert (await run.result()).output == "done"

@@ -11,7 +11,7 @@ import pytest
 
 from harborage.app import Agent, AgentNotReadyError, TargetError, open_runtime
 from harborage.app.agent_runtime import open_kept_runtime, recorded_agent, replay_agent
-from harborage.errors import InvalidOptionError
+from harborage.errors import InvalidOptionError, UnknownOptionError
 from harborage.identity import Identity
 from harborage.planner import CallTool, Finish, FinishReason
 from harborage.planner.finish import FinishPlanner
@@ -44,7 +44,7 @@ def test_an_agent_is_a_value() -> None:
     with pytest.raises(AttributeError):
         agent.name = "b"  # type: ignore[misc]
     assert (agent.replace(name="b").name, agent.name) == ("b", "a")
-    with pytest.raises(InvalidOptionError, match="replace='nmae'"):
+    with pytest.raises(UnknownOptionError, match=r"nmae='b': there is no such option; did you mean name\?"):
         agent.replace(nmae="b")
 
 

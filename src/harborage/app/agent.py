@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from inspect import isfunction
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeAlias, TypedDict, Unpack, overload
 
 import msgspec
 from typing_extensions import TypeForm, TypeVar
 
 from harborage.callables import require_async, require_sync
-from harborage.errors import InvalidOptionError
+from harborage.errors import InvalidOptionError, known_options
 from harborage.runtime.approval import AlwaysApprove, AlwaysDeny, ApprovalPolicy, BySideEffect
 from harborage.runtime.effects.agents import AgentSetup
 from harborage.runtime.effects.model import ModelChoice, PlannerChoice, ReasonerConfig, choose_reasoner
@@ -39,6 +39,33 @@ OutT = TypeVar("OutT", default=str)
 
 ApprovalChoice: TypeAlias = ApprovalPolicy | Mapping[str, ApprovalPolicy | str] | str
 """Which calls a person must approve: "never", "writes", "always", a policy, or one of these for each tool."""
+
+_MEANT: Final = {
+    "output_type": "output",
+    "result_type": "output",
+    "response_format": "output",
+    "response_model": "output",
+    "deps_type": "deps",
+    "dependencies": "deps",
+    "system_prompt": "instructions",
+    "prompt": "instructions",
+    "functions": "tools",
+    "llm": "model",
+    "max_turns": "limits=Limits(steps=…)",
+    "max_steps": "limits=Limits(steps=…)",
+    "max_tokens": "limits=Limits(tokens=…)",
+    "timeout": "limits=Limits(seconds=…)",
+    "retries": "@tool(retries=…)",
+    "approval": "approvals",
+    "session": 'agent.session("id").send(…)',
+    "session_id": 'agent.session("id").send(…)',
+}
+"""What names mean that other libraries use for the options of an agent or of a run."""
+
+_MEANT_FOR_A_RUN: Final = _MEANT | {
+    name: f"agent.replace({name}=…).run(…)"
+    for name in ("model", "output", "instructions", "tools", "approvals", "memory", "context")
+}
 
 _POLICIES: Final[Mapping[str, ApprovalPolicy]] = {
     "never": AlwaysApprove(),
@@ -82,9 +109,16 @@ class Agent(Generic[DepsT_contra, OutT]):
 
     Raises:
         InvalidOptionError: a value is none of these; the text names it and the fix.
+        UnknownOptionError: there is no such option; the text says which one may be meant.
         UnsupportedTypeError: `output` is no type, or one without a JSON form.
         CallbackKindError: a callback is async and must not be, or must be and is not.
     """
+
+    if not TYPE_CHECKING:  # checkers refuse such names by themselves
+
+        def __new__(cls, *_given: Any, **options: Any) -> Self:
+            known_options(options, (name for name in cls.__slots__ if not name.startswith("_")), _MEANT)
+            return super().__new__(cls)
 
     __slots__ = (
         "__weakref__",
@@ -179,12 +213,10 @@ class Agent(Generic[DepsT_contra, OutT]):
         """Return the same agent with other options.
 
         Raises:
-            InvalidOptionError: there is no such option.
+            UnknownOptionError: there is no such option.
         """
         known = [name for name in self.__slots__ if not name.startswith("_")]
-        for name in changes:
-            if name not in known:
-                raise InvalidOptionError("replace", name, f"options of an agent: {', '.join(known)}")
+        known_options(changes, known, _MEANT)
         options = {name: getattr(self, name) for name in known} | changes
         return Agent(options.pop("name"), **options)
 
@@ -308,6 +340,7 @@ class Agent(Generic[DepsT_contra, OutT]):
     async def _started(self, goal: str, deps: Any, choices: RunChoices) -> Run[OutT]:
         from harborage.app.scripts import start_run  # loaded by programs without a runtime of their own
 
+        known_options(choices, RunChoices.__annotations__, _MEANT_FOR_A_RUN)
         return await start_run(self, goal, deps=deps, **choices)
 
 

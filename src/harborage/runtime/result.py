@@ -24,6 +24,19 @@ Read = Callable[[str], Awaitable[Sequence[bytes]]]
 
 _MOST_RUNS: Final = 10_000
 
+_MEANT: Final = {
+    "data": "output",
+    "final_output": "output",
+    "response": "output",
+    "text": "output",
+    "content": "output",
+    "all_messages": "messages",
+    "new_messages": "messages",
+    "cost": "usage.cost",
+    "id": "run_id",
+}
+"""What names mean that other libraries use for the parts of a result."""
+
 
 class Speaker(StrEnum):
     """Who said a message."""
@@ -51,6 +64,13 @@ class Result(msgspec.Struct, Generic[OutT_co], frozen=True, kw_only=True):
     messages: tuple[Message, ...]
     steps: tuple[StepTaken, ...]
     finish: Finish
+
+    if not TYPE_CHECKING:  # checkers refuse such names by themselves
+
+        def __getattr__(self, name: str) -> Any:
+            meant = _MEANT.get(name)
+            hint = f"; did you mean .{meant}?" if meant else ""
+            raise AttributeError(f"a result has no {name!r}{hint}")
 
 
 async def read_result(run_id: str, finish: Finish, read: Read, decode: Callable[[Any], Any]) -> Result[Any]:

@@ -286,6 +286,9 @@ class Run(Generic[OutT_co]):
     async def _answer(self, type: ControlType, token: str, body: dict[str, Any] | None) -> bool:
         """Send an answer to one pause; of two answers at the same time, one counts."""
         named = await self._find_pause(type, token)
+        if body and body.get("reason") == named:
+            fix = f"{type.lower()}: the reason is the token of the pause; write token={named!r}"
+            raise InvalidOptionError("reason", named, message=fix)
         try:
             return await self._send(type, {**(body or {}), "token": named})
         except AlreadyResumedError as error:
