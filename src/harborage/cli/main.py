@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "replay": ("harborage.cli.history:replay", "RUN [OPTIONS]", "Replay a run offline, and compare."),
     "fork": ("harborage.cli.history:fork", "RUN --at STEP [OPTIONS]", "Start a new run from any step of another."),
     "freeze": ("harborage.cli.history:freeze", "RUN [OPTIONS]", "Turn a run into a test that passes offline."),
+    "completion": ("harborage.cli.completion:completion", "bash | zsh | fish", "Print completions for a shell."),
     "version": ("harborage.cli.main:version", "", "Print the version."),
 }
 """Every command: the function that it calls, its arguments, and its help in one line."""
@@ -51,7 +52,7 @@ _GROUPS = {
     "Answer": ("approve", "reject", "answer"),
     "Steer": ("message", "cancel"),
     "History": ("replay", "fork", "freeze"),
-    "Other": ("version",),
+    "Other": ("completion", "version"),
 }
 
 _USAGE = """\
