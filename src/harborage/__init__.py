@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from harborage.tools import SideEffect as SideEffect
     from harborage.tools import Tool as Tool
     from harborage.tools import ToolCatalog as ToolCatalog
+    from harborage.tools import ToolError as ToolError
     from harborage.tools import ToolPolicy as ToolPolicy
     from harborage.tools import ToolResult as ToolResult
     from harborage.tools import tool as tool
@@ -96,7 +97,7 @@ else:
             "harborage.runtime.run": "Run",
             "harborage.runtime.steering": "ControlType RunLoop Scope",
             "harborage.tasks": "TaskKind",
-            "harborage.tools": "CallContext SideEffect Tool ToolCatalog ToolPolicy ToolResult tool",
+            "harborage.tools": "CallContext SideEffect Tool ToolCatalog ToolError ToolPolicy ToolResult tool",
         },
     )
 

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from pathlib import PurePath
 from typing import Any, TypeVar
 
 import msgspec
@@ -44,7 +45,8 @@ def _own_conversion(value: Any) -> Any:
     """What a foreign object says of itself: pydantic's `model_dump`, `__json__` or `to_json`, or what it extends."""
     dump = getattr(value, "model_dump", None)
     if callable(dump) and not isinstance(value, type):
-        return dump(mode="json")
+        # A model of pydantic is read by its aliases, so it is written by them; others know no such option.
+        return dump(mode="json", by_alias=True) if hasattr(value, "model_fields_set") else dump(mode="json")
     for name in ("__json__", "to_json"):
         method = getattr(value, name, None)
         if callable(method) and not isinstance(value, type):
@@ -61,6 +63,7 @@ _EXTENDED: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (int, int.__int__),
     (float, float.__float__),
     (Mapping, dict),
+    (PurePath, str),
 )
 
 _encoder = msgspec.json.Encoder(enc_hook=_own_conversion)

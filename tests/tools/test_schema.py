@@ -155,7 +155,7 @@ def schema_of(annotation: Any) -> dict[str, Any]:
         (list[int], {"type": "array", "items": {"type": "integer"}}),
         (list, {"type": "array", "items": {}}),
         (Sequence[int], {"type": "array", "items": {"type": "integer"}}),
-        (set[str], {"type": "array", "items": {"type": "string"}}),
+        (set[str], {"type": "array", "items": {"type": "string"}, "uniqueItems": True}),
         (tuple[int, ...], {"type": "array", "items": {"type": "integer"}}),
         (tuple[int, int], {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}),
         (

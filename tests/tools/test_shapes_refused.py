@@ -167,7 +167,7 @@ def overdocumented(item: str) -> str:
             "gives_hidden -> result: Hidden is not importable at run time; move it out of TYPE_CHECKING, or to the top "
             "of the module",
         ),
-        (takes_unbound, "takes_unbound.x: ~T is not bound to a type; name the type"),
+        (takes_unbound, "takes_unbound.x: T is not bound to a type; name the type"),
         (keyed_by_number, "keyed_by_number.by: JSON objects have string keys; use dict[str, …] or a list of pairs"),
         (gives_plain, "gives_plain -> result: Line has no JSON form; use a dataclass or a model"),
         (misnamed, "misnamed: the docstring names itm; did you mean item?"),

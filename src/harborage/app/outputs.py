@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import UnionType
 from typing import Any, Final, Generic, TypeVar, Union, get_args, get_origin
 
@@ -11,9 +10,9 @@ import msgspec
 
 from harborage import codec
 from harborage.planner.answers import AnswerInvalidError
-from harborage.tools.arguments import decode_value, make_unknown_field_finder
 from harborage.tools.errors import ToolInvalidArgsError, UnsupportedTypeError
-from harborage.tools.schema import SchemaBuilder, is_model, make_object_schema, read_type, schema_validator
+from harborage.tools.schema import SchemaBuilder, make_object_schema, schema_validator
+from harborage.tools.values import make_reader, readable
 
 T = TypeVar("T")
 
@@ -62,7 +61,7 @@ class OutputType(Generic[T]):
         if isinstance(value, str) and not self._takes_text:
             raise AnswerInvalidError("it is no JSON; write one JSON value that matches the schema, and nothing else")
         try:
-            return codec.to_plain(_dumped(self._read(inner)), _PLACE)
+            return codec.to_plain(self._read(inner), _PLACE)
         except ToolInvalidArgsError as error:
             raise AnswerInvalidError(str(error)) from error
 
@@ -89,15 +88,14 @@ def output_type(output: Any) -> OutputType[Any] | None:
     if isinstance(output, JsonSchema):
         return OutputType(output.schema, _validated(output.schema), is_wrapped=False, takes_text=False)
     _refuse(output)
-    builder = SchemaBuilder()
-    schema = _schema(output, builder)
+    builder, read_as = SchemaBuilder(), readable(output, _PLACE)
+    schema = builder.describe(read_as, _PLACE)
     is_wrapped = schema.get("type") != _OBJECT
     if is_wrapped:
         schema = make_object_schema({_WRAPPED: schema}, [_WRAPPED])
     if builder.definitions:
         schema = {**schema, "$defs": builder.definitions}
-    members = _members(output)
-    return OutputType(schema, _reader(output), is_wrapped=is_wrapped, takes_text=str in members)
+    return OutputType(schema, make_reader(read_as, _PLACE), is_wrapped=is_wrapped, takes_text=str in _members(output))
 
 
 def _refuse(output: Any) -> None:
@@ -120,39 +118,6 @@ def _members(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
-def _schema(annotation: Any, builder: SchemaBuilder) -> dict[str, Any]:
-    members = _members(annotation)
-    if len(members) == 1:
-        return builder.schema(read_type(annotation, _PLACE), _PLACE)
-    shown = [builder.schema(read_type(one, _PLACE), _PLACE) for one in members]
-    for at, one in enumerate(shown):
-        if one.get("type") == _OBJECT and any(one.get("properties") == other.get("properties") for other in shown[:at]):
-            text = f'{annotation}: the same fields; add kind: Literal["…"] to each, so that they can be told apart'
-            raise UnsupportedTypeError(_PLACE, text)
-    return {"anyOf": shown}
-
-
-def _reader(annotation: Any) -> Callable[[Any], Any]:
-    """Return the function that makes a value of plain JSON; it raises ToolInvalidArgsError."""
-    members = _members(annotation)
-    if len(members) > 1:
-        return partial(_read_one_of, [_reader(one) for one in members])
-    if is_model(annotation):
-        return partial(decode_value, annotation, None)
-    return partial(decode_value, annotation, make_unknown_field_finder(read_type(annotation, _PLACE)))
-
-
-def _read_one_of(readers: list[Callable[[Any], Any]], value: Any) -> Any:
-    """Return the value of the one member that fits."""
-    reasons = []
-    for read in readers:
-        try:
-            return read(value)
-        except ToolInvalidArgsError as error:
-            reasons.append(str(error))
-    raise ToolInvalidArgsError("; or ".join(dict.fromkeys(reasons)))
-
-
 def _validated(schema: dict[str, Any]) -> Callable[[Any], Any]:
     validate = schema_validator(schema, "output")
 
@@ -161,9 +126,3 @@ def _validated(schema: dict[str, Any]) -> Callable[[Any], Any]:
         return value
 
     return read
-
-
-def _dumped(value: Any) -> Any:
-    """A model as the plain value that it dumps itself as."""
-    dump = getattr(value, "model_dump", None)
-    return value if dump is None else dump(mode="json", by_alias=True)

@@ -11,12 +11,14 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
 from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import inspect as kinds
 
 from harborage.tools.errors import ToolInvalidArgsError, UnsupportedTypeError, json_path
+from harborage.tools.shapes import InvalidValueError, Shape, is_model
 
 Finder: TypeAlias = Callable[[Any, str], str | None]
 """Takes decoded JSON and its path; returns the path of the first unknown field, or None."""
@@ -139,6 +141,9 @@ REQUIRED: Any = msgspec.NODEFAULT
 # As texts: `re` compiles them for the first refusal and keeps them.
 _PLACE = r"(?s)^(?P<reason>.*?) - at `(?P<path>.+)`$"
 _NAMED_FIELD = r"(?s)^Object (?:missing required|contains unknown) field `(?P<field>.+)`$"
+_STRING_OR_FLOAT = rb'"(?:[^"\\]|\\.)*"|(-?\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+))'
+_MOST_DIGITS = 308
+_NO_ZONE = "Expected `datetime` with a timezone component"
 _QUOTED_VALUE = r"(?s)^(Invalid (?:enum )?value)\b.*"
 
 
@@ -148,15 +153,6 @@ class Argument(msgspec.Struct, frozen=True):
     name: str
     type: Any
     default: Any = REQUIRED
-
-
-class _ModelError(ValueError):
-    """A model refused its part of the arguments; `path` is the place below that part."""
-
-    def __init__(self, reason: str, path: str) -> None:
-        self.reason = reason
-        self.path = path
-        super().__init__(reason)
 
 
 def make_argument_decoder(
@@ -172,7 +168,7 @@ def make_argument_decoder(
     fields = [_make_field(each) for each in arguments]
     try:
         struct = msgspec.defstruct(f"{name}_arguments", fields, forbid_unknown_fields=True, kw_only=True, gc=False)
-        decoder = msgspec.json.Decoder(struct, dec_hook=_decode_model)
+        decoder = msgspec.json.Decoder(struct, dec_hook=decode_custom)
     except Exception as error:
         raise UnsupportedTypeError(name, f"the arguments cannot be decoded: {error}") from error
     decode_typed = decoder.decode
@@ -186,9 +182,28 @@ def make_argument_decoder(
             stripped = args.strip()
             if stripped == b"" or (accepts_null and stripped == b"null"):
                 return decode(b"{}")
+            spelled = _spell_whole_numbers(args)
+            if spelled != args:
+                return decode(spelled)
             raise to_invalid_args(error) from error
 
     return decode
+
+
+def _spell_whole_numbers(args: bytes) -> bytes:
+    """Return JSON with whole numbers such as 1.0 and 1e2 spelled as integers: msgspec takes only those for an int.
+
+    Only what was refused once is spelled again, so that a float or a Decimal is otherwise taken as it is written.
+    """
+    return re.sub(_STRING_OR_FLOAT, _spell_whole_number, args)
+
+
+def _spell_whole_number(token: re.Match[bytes]) -> bytes:
+    if token.group(1) is None:
+        return token.group()
+    number = Decimal(token.group().decode())
+    is_whole = number.adjusted() < _MOST_DIGITS and number == number.to_integral_value()
+    return str(int(number)).encode() if is_whole else token.group()
 
 
 def _make_field(argument: Argument) -> tuple[str, Any] | tuple[str, Any, Any]:
@@ -204,7 +219,7 @@ def _refuse_unknown(args: bytes, find_unknown: Finder) -> None:
     path = find_unknown(msgspec.json.decode(args or b"{}"), "$")
     if path is not None:
         field = path.rpartition(".")[2]
-        raise _ModelError(f"Object contains unknown field `{field}`", path)
+        raise InvalidValueError(f"Object contains unknown field `{field}`", path)
 
 
 def make_result_checker(annotation: Any) -> Callable[[Any], None]:
@@ -212,7 +227,7 @@ def make_result_checker(annotation: Any) -> Callable[[Any], None]:
 
     def check(value: Any) -> None:
         try:
-            msgspec.convert(value, annotation, dec_hook=_decode_model)
+            msgspec.convert(value, annotation, dec_hook=decode_custom)
         except (ValueError, TypeError, RecursionError) as error:
             raise to_invalid_args(error) from error
 
@@ -227,17 +242,33 @@ def decode_value(annotation: Any, find_unknown: Finder | None, value: Any) -> An
     """
     try:
         if find_unknown is not None and (path := find_unknown(value, "$")) is not None:
-            raise _ModelError(f"Object contains unknown field `{path.rpartition('.')[2]}`", path)
-        if isinstance(annotation, type) and hasattr(annotation, "model_validate_json"):
-            return _decode_model(annotation, value)
-        return msgspec.convert(value, annotation, dec_hook=_decode_model)
+            raise InvalidValueError(f"Object contains unknown field `{path.rpartition('.')[2]}`", path)
+        if is_model(annotation):
+            return decode_custom(annotation, value)
+        return msgspec.convert(value, annotation, dec_hook=decode_custom)
     except (ValueError, TypeError, RecursionError) as error:
+        spelled = _with_whole_numbers(value)
+        if spelled is not value:
+            return decode_value(annotation, find_unknown, spelled)
         raise to_invalid_args(error) from error
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    """Return plain JSON with its whole floats as integers; the very value where there are none."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, dict):
+        read = {key: _with_whole_numbers(each) for key, each in value.items()}
+        return value if all(read[key] is each for key, each in value.items()) else read
+    if isinstance(value, list):
+        items = [_with_whole_numbers(each) for each in value]
+        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+    return value
 
 
 def to_invalid_args(error: Exception) -> ToolInvalidArgsError:
     """Convert a decoding error into one that names the path."""
-    if isinstance(error, _ModelError):
+    if isinstance(error, InvalidValueError):
         return ToolInvalidArgsError(error.reason, error.path)
     if isinstance(error, UnicodeDecodeError):
         return ToolInvalidArgsError("JSON is not valid UTF-8")
@@ -246,14 +277,18 @@ def to_invalid_args(error: Exception) -> ToolInvalidArgsError:
     placed = re.match(_PLACE, str(error))
     reason, path = (placed["reason"], placed["path"]) if placed else (str(error), "$")
     inner = error.__cause__
-    if isinstance(inner, _ModelError):
+    if isinstance(inner, InvalidValueError):
         return ToolInvalidArgsError(inner.reason, path + inner.path.removeprefix("$"))
+    if reason == _NO_ZONE:
+        return ToolInvalidArgsError("the time has no zone; add a zone, for example Z", path)
     named = re.match(_NAMED_FIELD, reason)
     return ToolInvalidArgsError(re.sub(_QUOTED_VALUE, r"\1", reason), f"{path}.{named['field']}" if named else path)
 
 
-def _decode_model(cls: Any, value: Any) -> Any:
-    """Decode a model by its own validation; the schema lets no other class through."""
+def decode_custom(cls: Any, value: Any) -> Any:
+    """Decode a shape by its rule and a model by its own validation; the schema lets no other class through."""
+    if issubclass(cls, Shape):
+        return cls.read(value)
     if isinstance(value, cls):
         return value
     try:
@@ -262,10 +297,10 @@ def _decode_model(cls: Any, value: Any) -> Any:
         raise _to_model_error(error) from error
 
 
-def _to_model_error(error: ValueError) -> _ModelError:
+def _to_model_error(error: ValueError) -> InvalidValueError:
     """Return the first error of a model, without the value."""
     listed = getattr(error, "errors", None)
     found = listed() if callable(listed) else []
     if not found:
-        return _ModelError(f"{type(error).__name__}: the model refused the value", "$")
-    return _ModelError(str(found[0]["msg"]), json_path(found[0]["loc"]))
+        return InvalidValueError(f"{type(error).__name__}: the model refused the value", "$")
+    return InvalidValueError(str(found[0]["msg"]), json_path(found[0]["loc"]))

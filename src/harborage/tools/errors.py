@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
-from harborage.errors import HarborageError, NotFoundError
+from harborage.errors import HarborageError, NotFoundError, error_reason, error_summary, error_text
 from harborage.tools.enums import ErrorClass
 
 if TYPE_CHECKING:
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 
 class ToolError(HarborageError):
-    """A tool could not be described, found or called."""
+    """A tool could not be described, found or called.
+
+    A tool raises it to tell the model something: exactly its text goes to the model, and the call is not repeated.
+    """
 
     error_class: ClassVar[ErrorClass | None] = None
 
@@ -140,3 +143,15 @@ class ToolRejectedError(ToolError):
         self.reason = reason
         self.identity = identity
         super().__init__(f"the call of {tool!r} was rejected" + (f": {reason}" if reason else ""))
+
+
+def is_said_by_tool(error: BaseException) -> bool:
+    """Whether an error is a tool's own message to the model, which gets exactly its text."""
+    return type(error) is ToolError
+
+
+def failure_reason(error: BaseException) -> str:
+    """Return what a model is told about a failed call: the class and the text; our own errors say all in their text."""
+    if is_said_by_tool(error):
+        return error_text(error)
+    return error_reason(error) if isinstance(error, HarborageError) else error_summary(error)

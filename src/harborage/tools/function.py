@@ -24,6 +24,7 @@ from harborage.tools.policy import ToolPolicy, is_guarded, resolve_policy
 from harborage.tools.signature import Signature, read_signature
 from harborage.tools.threads import run_in_thread
 from harborage.tools.typed import AsyncTool, SyncTool
+from harborage.tools.values import make_reader
 
 if TYPE_CHECKING:
     from harborage.tools.catalog import ToolCatalog
@@ -236,13 +237,15 @@ def _make_tool(
         find_unknown=signature.find_unknown,
         accepts_null=not resolve_policy(described.policy).validates_in,
     )
+    returns, result = signature.returns, f"{signature.name} -> result"
     kind: type[AsyncTool[..., Any, Any] | SyncTool[..., Any, Any]] = AsyncTool if _is_async(fn) else SyncTool
     return kind(
         tool=described,
         body=_make_body(fn, signature, decode),
         validate_args=lambda args: _discard(decode(args)),
-        validate_result=None if signature.returns is Any else make_result_checker(signature.returns),
+        validate_result=None if returns is Any else make_result_checker(returns),
         body_validates=True,
+        decode_result=None if returns is Any else make_reader(returns, result),
         function=fn,
         probe=None if probe is None else _make_probe(probe, signature),
         approval=options.get("approval"),

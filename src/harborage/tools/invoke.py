@@ -37,6 +37,7 @@ from harborage.tools.errors import (
     ToolInvalidArgsError,
     ToolPolicyExhaustedError,
     ToolTimeoutError,
+    failure_reason,
 )
 from harborage.tools.policy import EffectivePolicy, ToolPolicy, backoff_ms, classify, may_repeat, resolve_policy
 
@@ -99,7 +100,7 @@ async def run_with_policy(
                 if is_guarded and index == 0:
                     raise  # the policy allows no second attempt
                 last_class = classify(error, has_deadline=effective.timeout_s is not None)
-                raise ToolPolicyExhaustedError(index + 1, last_class, error_reason(error)) from error
+                raise ToolPolicyExhaustedError(index + 1, last_class, failure_reason(error)) from error
         else:
             if on_attempt is not None:
                 on_attempt(index, None)

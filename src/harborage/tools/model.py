@@ -193,8 +193,8 @@ class ToolDescriptor(msgspec.Struct, Generic[DepsT_contra], frozen=True, dict=Tr
     invalid arguments by itself before it acts, so that checking them first would be checking them twice. `function`
     is the Python function behind the tool, when there is one. `probe` finds the outcome of an interrupted call
     with these arguments under the same key, without changing anything. `approval` says which calls a person must
-    approve: "always", "never", a policy, or None where the tool says nothing. The type variable is what its calls need
-    as `CallContext.deps`.
+    approve: "always", "never", a policy, or None where the tool says nothing. `decode_result` reads a recorded result;
+    `read_result` calls it. The type variable is what its calls need as `CallContext.deps`.
     """
 
     tool: Tool
@@ -205,6 +205,18 @@ class ToolDescriptor(msgspec.Struct, Generic[DepsT_contra], frozen=True, dict=Tr
     function: Callable[..., Any] | None = None
     probe: ToolProbe | None = None
     approval: str | Callable[[Any], Any] | None = None
+    decode_result: Callable[[Any], Any] | None = None
+
+    def read_result(self, recorded: Any) -> Any:
+        """Return a result as the tool declares it, such as a dataclass or a Decimal, from its plain recorded JSON.
+
+        A result of a tool that declares none is what was recorded. A result that was too large for the record is read
+        from its artifact first.
+
+        Raises:
+            ToolInvalidArgsError: it does not fit the declared type, which has changed since.
+        """
+        return recorded if self.decode_result is None else self.decode_result(recorded)
 
     @cached_property
     def policy(self) -> EffectivePolicy:

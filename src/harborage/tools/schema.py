@@ -19,6 +19,7 @@ from harborage.codec import UnserializableError, to_plain
 from harborage.tools.arguments import to_invalid_args
 from harborage.tools.errors import ToolInvalidArgsError, UnsupportedTypeError, json_path
 from harborage.tools.model import Tool, ToolBody, ToolDescriptor
+from harborage.tools.shapes import Shape, is_model
 
 MAX_DEPTH = 32
 """How deep a type may nest before it is refused."""
@@ -49,11 +50,6 @@ _LISTS = (kinds.ListType, kinds.VarTupleType, kinds.SetType, kinds.FrozenSetType
 _RECORDS = (kinds.StructType, kinds.DataclassType, kinds.TypedDictType)
 
 
-def is_model(cls: Any) -> bool:
-    """Whether a class has its own schema and validation, as pydantic models do; nothing is imported to find out."""
-    return isinstance(cls, type) and hasattr(cls, "model_json_schema") and hasattr(cls, "model_validate_json")
-
-
 def read_type(annotation: Any, path: str) -> kinds.Type:
     """Return how msgspec reads `annotation`.
 
@@ -61,7 +57,7 @@ def read_type(annotation: Any, path: str) -> kinds.Type:
         UnsupportedTypeError: it cannot, or a name inside cannot be resolved.
     """
     if isinstance(annotation, TypeVar):
-        raise UnsupportedTypeError(path, f"{annotation} is not bound to a type; name the type")
+        raise UnsupportedTypeError(path, f"{annotation.__name__} is not bound to a type; name the type")
     try:
         return kinds.type_info(annotation)
     except Exception as error:
@@ -93,6 +89,10 @@ class SchemaBuilder:
         self.definitions: dict[str, Any] = {}
         self._above: list[Any] = []
 
+    def describe(self, annotation: Any, path: str, depth: int = 1) -> dict[str, Any]:
+        """Return the schema of a type; as for `schema`."""
+        return self.schema(read_type(annotation, path), path, depth)
+
     def schema(self, info: kinds.Type, path: str, depth: int = 1) -> dict[str, Any]:
         """Return the schema of `info`; `path` names the place in errors.
 
@@ -122,14 +122,15 @@ class SchemaBuilder:
             case kinds.DictType():
                 return self._mapping(info, path, depth)
             case kinds.CustomType():
-                return self._custom(info.cls, path)
+                return self._custom(info.cls, path, depth)
             case _:
                 return self._nested(info, path, depth)
 
     def _nested(self, info: kinds.Type, path: str, depth: int) -> dict[str, Any]:
         if isinstance(info, _LISTS):
             items = self.schema(info.item_type, f"{path}[]", depth + 1)
-            return {"type": "array", "items": items, **_length_bounds(info, "Items")}
+            unique = {"uniqueItems": True} if isinstance(info, (kinds.SetType, kinds.FrozenSetType)) else {}
+            return {"type": "array", "items": items, **unique, **_length_bounds(info, "Items")}
         if isinstance(info, kinds.TupleType):
             return self._fixed(info.item_types, path, depth)
         if isinstance(info, (*_RECORDS, kinds.NamedTupleType)):
@@ -159,7 +160,9 @@ class SchemaBuilder:
 
     def _record(self, info: Any, path: str, depth: int) -> dict[str, Any]:
         if info.cls in self._above:
-            raise UnsupportedTypeError(path, f"{_type_name(info.cls)} contains itself; break the cycle")
+            raise UnsupportedTypeError(
+                path, f"{_type_name(info.cls)} contains itself; break the cycle, or take it as dict"
+            )
         self._above.append(info.cls)
         try:
             if isinstance(info, kinds.NamedTupleType) or getattr(info, "array_like", False):
@@ -186,9 +189,11 @@ class SchemaBuilder:
             properties[each.encode_name] = {**shown, **encode_default(each.default)}
         return make_object_schema(properties, [each.encode_name for each in info.fields if each.required])
 
-    def _custom(self, cls: Any, path: str) -> dict[str, Any]:
+    def _custom(self, cls: Any, path: str, depth: int) -> dict[str, Any]:
         if cls is object:
             return {}
+        if isinstance(cls, type) and issubclass(cls, Shape):
+            return cls.describe(self, path, depth)
         if not is_model(cls):
             raise UnsupportedTypeError(path, f"{_type_name(cls)} has no JSON form; use a dataclass or a model")
         own: dict[str, Any] = cls.model_json_schema()

@@ -20,6 +20,7 @@ from harborage.tools.docstrings import Docstring, parse_docstring
 from harborage.tools.errors import UnsupportedTypeError
 from harborage.tools.model import ToolResult
 from harborage.tools.schema import SchemaBuilder, encode_default, make_object_schema, read_type, unwrap_optional
+from harborage.tools.values import readable
 
 _CONTEXT_NAMES = frozenset({"ctx", "context", "call"})
 
@@ -60,7 +61,7 @@ def read_signature(fn: Callable[..., Any], name: str = "") -> Signature:
     docs = parse_docstring(source.__doc__)
     _refuse_unknown_names(docs, inspect.signature(source).parameters, name)
     returns = scope.resolve(annotations.get("return", Any), f"{name} -> result")
-    returns = Any if returns is ToolResult else returns
+    returns = Any if returns is ToolResult else readable(returns, f"{name} -> result", needs_zone=False)
     args_schema, infos = _make_args_schema(arguments, docs.parameters, name)
     return Signature(
         name=name,
@@ -125,7 +126,8 @@ def _read_arguments(
         _refuse_kind(each, place)
         if each.name not in annotations:
             raise UnsupportedTypeError(place, _say_how_to_annotate(each.name))
-        found.append(_make_argument(each, scope.resolve(annotations[each.name], place), place))
+        annotation = readable(scope.resolve(annotations[each.name], place), place)
+        found.append(_make_argument(each, annotation, place))
     return tuple(found), context_name
 
 
@@ -191,6 +193,8 @@ def _list_parameters(fn: Callable[..., Any], name: str) -> list[inspect.Paramete
 
 def _make_argument(parameter: inspect.Parameter, annotation: Any, place: str) -> Argument:
     """Return the argument of a parameter; an optional one without a default is None when it is left out."""
+    if type(parameter.default).__name__ == "FieldInfo":
+        raise UnsupportedTypeError(place, f"a Field is no default; write {parameter.name}: Annotated[…, Field(…)]")
     if parameter.default is not inspect.Parameter.empty:
         return Argument(parameter.name, annotation, parameter.default)
     is_optional = unwrap_optional(read_type(annotation, place)) is not None

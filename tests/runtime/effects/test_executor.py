@@ -51,6 +51,7 @@ from harborage.tools import (
     CatalogView,
     SideEffect,
     ToolCatalog,
+    ToolError,
     ToolNotFoundError,
     ToolPolicy,
     ToolRejectedError,
@@ -433,13 +434,44 @@ async def test_calls_are_published_under_the_runs_identity(catalog: ToolCatalog)
     assert (done.identity, done.tool_name) == (WHO, "echo")
 
 
-async def test_the_text_of_an_error_names_its_class_where_it_says_nothing_by_itself(catalog: ToolCatalog) -> None:
+async def test_a_tool_says_something_to_the_model_with_a_tool_error(catalog: ToolCatalog) -> None:
+    """Exactly its text reaches the planner, after one attempt, whatever the policy allows."""
+    calls = []
+
+    @tool(effects="read", retries=3)
+    async def find(order: str) -> str:
+        """Find an order."""
+        calls.append(order)
+        raise ToolError(f"no such order: {order}")
+
+    catalog.register(find)
+    executor = CatalogToolExecutor(catalog, clock=FakeClock())
+    outcome = await executor.call(WHO, CallTool("find", b'{"order":"7"}'), None, key="k")
+    assert (outcome.status, outcome.error) == (OutcomeStatus.FAILED, "no such order: 7")
+    assert calls == ["7"]
+
+
+async def test_a_tool_that_cancels_by_itself_has_failed(catalog: ToolCatalog) -> None:
+    """Nobody has cancelled the run, so that its call has an error like any other."""
+
+    @tool
+    async def gives_up() -> str:
+        """Give up."""
+        raise asyncio.CancelledError
+
+    catalog.register(gives_up)
+    outcome = await CatalogToolExecutor(catalog, clock=FakeClock()).call(WHO, CallTool("gives_up"), None, key="k")
+    assert outcome.status is OutcomeStatus.FAILED
+    assert "cancelled elsewhere" in outcome.error
+
+
+async def test_the_text_of_an_error_names_its_class(catalog: ToolCatalog) -> None:
     """A planner reads `KeyError: 'zz'`, not `'zz'`."""
     errors = {
         "KeyError: 'zz'": KeyError("zz"),
         "LookupError": LookupError(),
         "ValueError: 7": ValueError(7),
-        "no such city": LookupError("no such city"),
+        "LookupError: no such city": LookupError("no such city"),
     }
 
     @tool(policy=ONCE)

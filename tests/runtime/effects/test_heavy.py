@@ -283,7 +283,10 @@ def test_a_result_without_a_json_form_is_an_error_for_the_planner(value: Any, ex
     assert not shown.is_heavy
     assert shown.llm.keys() == {"tool", "error"}
     assert shown.llm["tool"] == "t"
-    assert shown.llm["error"].startswith("observation could not be JSON-encoded: ")
+    if isinstance(value, Opaque):
+        assert shown.llm["error"] == "t returned Opaque; annotate the result or return JSON"
+    else:
+        assert shown.llm["error"].startswith("observation could not be JSON-encoded: ")
 
 
 def test_the_error_names_the_place() -> None:

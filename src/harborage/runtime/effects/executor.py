@@ -73,6 +73,7 @@ from harborage.tools import (
     run_with_policy,
 )
 from harborage.tools.enums import ARTIFACT_FETCH, MAX_FETCH_BYTES
+from harborage.tools.errors import failure_reason, is_said_by_tool
 
 if TYPE_CHECKING:
     from harborage.artifacts import ArtifactStore
@@ -133,11 +134,11 @@ def _find_handle(registry: HandleRegistry | None, given: ToolContext, run_id: st
 
 
 class ToolInvokeError(HarborageError):
-    """A tool call failed; the tool's own error is the cause. `tool` names it."""
+    """A tool call failed; the tool's own error is the cause. `tool` names it. The text of a ToolError is bare."""
 
-    def __init__(self, tool: str = "", reason: str = "") -> None:
+    def __init__(self, tool: str = "", reason: str = "", *, is_bare: bool = False) -> None:
         self.tool = tool
-        super().__init__(f'tool "{tool}" invoke: {reason}')
+        super().__init__(reason if is_bare else f'tool "{tool}" invoke: {reason}')
 
 
 class ParallelDispatchError(HarborageError):
@@ -385,7 +386,7 @@ class CatalogToolExecutor:
                 raise
             raise ToolInvokeError(call.tool, "it awaited something that was cancelled elsewhere") from cancelled
         except Exception as error:
-            raise ToolInvokeError(call.tool, error_reason(error)) from error
+            raise ToolInvokeError(call.tool, failure_reason(error), is_bare=is_said_by_tool(error)) from error
         if isinstance(result.value, RequestPause):
             raise ToolInvokeError(call.tool, _NO_PAUSE) from ParallelPauseUnsupportedError(_NO_PAUSE)
         projection = self._project(descriptor, result)

@@ -86,11 +86,17 @@ def project(tool: str, value: Any, *, threshold: int = DEFAULT_HEAVY_THRESHOLD, 
     try:
         encoded = codec.encode(value, "observation")
     except codec.UnserializableError as error:
-        return Projection(value, {"tool": tool, "error": f"observation could not be JSON-encoded: {error}"})
+        return Projection(value, {"tool": tool, "error": _say_why_not(tool, value, error)})
     limit = 2 * threshold if exempt else threshold
     if value is None or len(encoded) < limit:
         return Projection(value, value, encoded)
     return Projection(value, heavy_truncation_summary(tool, encoded), encoded, is_heavy=True)
+
+
+def _say_why_not(tool: str, value: Any, error: codec.UnserializableError) -> str:
+    if error.field == "observation" and error.reason == f"{type(value).__name__} has no JSON form":
+        return f"{tool} returned {type(value).__name__}; annotate the result or return JSON"
+    return f"observation could not be JSON-encoded: {error}"
 
 
 async def project_observation(
