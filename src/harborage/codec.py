@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import enum
 import math
+import os
 import re
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from pathlib import PurePath
 from typing import Any, TypeVar
 
 import msgspec
@@ -63,7 +63,7 @@ _EXTENDED: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (int, int.__int__),
     (float, float.__float__),
     (Mapping, dict),
-    (PurePath, str),
+    (os.PathLike, os.fspath),
 )
 
 _encoder = msgspec.json.Encoder(enc_hook=_own_conversion)

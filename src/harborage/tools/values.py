@@ -12,9 +12,8 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import reduce
 from operator import or_
-from pathlib import Path, PurePath
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -26,6 +25,9 @@ from harborage.tools.records import fields_of, is_record, make_record
 from harborage.tools.schema import read_type
 from harborage.tools.shapes import Describer, InvalidValueError, Shape, is_model, type_name
 from harborage.tools.unions import make_union
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _ONE_PASS: Final = (
     abc.Iterator,
@@ -68,6 +70,8 @@ def make_reader(annotation: Any, place: str) -> Callable[[Any], Any]:
 class _PathShape(Shape):
     @classmethod
     def read(cls, value: Any) -> Path:
+        from pathlib import Path, PurePath  # loaded already where a function names it
+
         if isinstance(value, PurePath):
             return Path(value)
         if not isinstance(value, str) or "\0" in value:
@@ -91,7 +95,7 @@ class _Reading:
             raise UnsupportedTypeError(place, f"{annotation.__name__} is not bound to a type; name the type")
         if annotation is datetime and self._needs_zone:
             return Annotated[datetime, Meta(tz=True)]
-        if annotation is Path or annotation is PurePath:
+        if _is_path(annotation):
             return _PathShape
         behind = getattr(annotation, "__supertype__", None) or _behind_alias(annotation)
         if behind is not None:
@@ -177,6 +181,11 @@ class _Reading:
             shown.append(" | ".join(names[at] for at in others))
         union = make_union(members, shown, place)
         return _join([union, None]) if is_optional else union
+
+
+def _is_path(annotation: Any) -> bool:
+    is_of_pathlib = getattr(annotation, "__module__", "").partition(".")[0] == "pathlib"
+    return is_of_pathlib and getattr(annotation, "__name__", "") in ("Path", "PurePath")
 
 
 def _join(members: list[Any]) -> Any:
