@@ -414,7 +414,9 @@ async def test_a_write_that_fails_is_reported(clone: Clone, monkeypatch: pytest.
 
     monkeypatch.setattr(Path, "write_bytes", fail)
     run = await published()
-    assert run.answer.startswith("Nothing was written: [Errno 28] No space left on device: 'RELEASE_NOTES.md'.")
+    assert run.answer.startswith(
+        "Nothing was written: OSError: [Errno 28] No space left on device: 'RELEASE_NOTES.md'."
+    )
     assert run.asked[0]["text"] in run.answer
 
 
