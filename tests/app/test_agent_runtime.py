@@ -208,3 +208,30 @@ async def test_a_runtime_over_kept_runs_writes_its_name() -> None:
         assert [one.agent for one in await rows_of(storage.store)] == ["agent.py#1"]
         with pytest.raises(AgentNotReadyError):
             open_kept_runtime(Agent(name="a", check=not_now), storage, "")
+
+
+PROGRAM = """
+from harborage import Agent, CallContext, Identity, Runtime, tool
+from harborage.testing.llm import ScriptedLLM, calls_tools, says
+
+class Shop:
+    def __init__(self, who: Identity) -> None:
+        self.name = f"the shop of {who.user_id}"
+
+@tool(effects="read")
+async def look(ctx: CallContext[Shop]) -> str:
+    return ctx.deps.name
+
+agent = Agent("keeper", model=ScriptedLLM([calls_tools(("look", {})), says("done")]), tools=[look], deps=Shop)
+runtime = Runtime([agent], deps={Shop: Shop})
+"""
+
+
+@pytest.mark.filterwarnings("ignore:look has no description")
+async def test_the_runtime_of_a_file_makes_what_its_agents_depend_on(tmp_path: Path) -> None:
+    """A command line that takes the agent of the file takes its factories, too."""
+    (tmp_path / "shop.py").write_text(PROGRAM, "utf-8")
+    with recorded_agent("shop.py", tmp_path) as agent:
+        async with open_runtime(agent) as runtime:
+            result = await (await runtime.start("go", who=ME)).result()
+    assert [one.text for one in result.messages if one.role == "tool"] == ["the shop of u"]

@@ -6,9 +6,11 @@ A replay asks neither for the agent's own check nor for its key or model: it nee
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -28,6 +30,7 @@ from harborage.runtime.loop.seam import RunRequest
 if TYPE_CHECKING:
     from harborage.app.agent import Agent
     from harborage.artifacts import ArtifactStore
+    from harborage.runtime.effects.dependencies import DepsFactory
     from harborage.runtime.history import Replayed
     from harborage.state.storage import Storage
 
@@ -148,4 +151,16 @@ def with_artifacts(agent: Agent, folder: Path) -> Agent:
 def _make_runtime(
     agent: Agent, *, storage: Storage | None = None, name: str = "", logger: logging.Logger | None = None
 ) -> Runtime:
-    return Runtime([RecordedAs(agent, name)], options=agent.options, storage=storage, logger=logger)
+    agents, deps = [RecordedAs(agent, name)], _factories(agent)
+    return Runtime(agents, options=agent.options, storage=storage, deps=deps, logger=logger)
+
+
+def _factories(agent: Agent) -> Mapping[Any, DepsFactory]:
+    """What the program of an agent makes its dependencies with: those of a runtime that a loaded module holds."""
+    if agent.deps is NoneType:
+        return {}
+    values = (
+        value for module in list(sys.modules.values()) for value in list(getattr(module, "__dict__", {}).values())
+    )
+    found = (value.deps for value in values if isinstance(value, Runtime) and agent.deps in value.deps)
+    return next(found, {})

@@ -148,7 +148,7 @@ class Runtime:
         check_objects(bus=bus, artifacts=artifacts, handles=handles, clock=clock, logger=logger)
         if isinstance(planner, OperatorPlannerConfig):
             options = with_operator(options, planner)
-        self.options = options
+        self.options, self.deps = options, dict(deps)
         of_one: dict[str, Any] = {
             "planner": planner,
             "model": model,
@@ -166,7 +166,7 @@ class Runtime:
             bus=bus,
             artifacts=artifacts,
             storage=storage,
-            deps=dict(deps),
+            deps=self.deps,
             launch=self._launch_spawned,
             admit=Admission(self._count_runs, options.max_running).admit,
             handles=handles,
