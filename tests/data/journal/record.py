@@ -55,7 +55,7 @@ from harborage.runtime.steering import Scope
 from harborage.state.storage import Storage, open_storage
 from harborage.testing.clock import FakeClock
 from harborage.testing.planners import Line, ScriptedPlanner
-from harborage.tools import SideEffect, ToolPolicy, tool
+from harborage.tools import ErrorClass, SideEffect, ToolPolicy, ToolPolicyExhaustedError, tool
 
 
 @asynccontextmanager
@@ -113,7 +113,7 @@ class Stage:
         async def fail() -> None:
             """Fail."""
             # The text that the tool layer gave to any failure when the first of these records were made.
-            raise LookupError("gave up after 1 attempts (transient): there is no such thing")
+            raise ToolPolicyExhaustedError(1, ErrorClass.TRANSIENT, "there is no such thing")
 
         async def long() -> str:
             """A result that is kept apart from its entry."""
