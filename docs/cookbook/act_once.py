@@ -19,5 +19,6 @@ async def main() -> None:
     print(result.output, list(ORDERS.values()))
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())
 # > Tea is ordered. ['order 1: tea']

@@ -24,6 +24,7 @@ async def main() -> None:
         print((await run.result()).output)
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())
 # > {'order': '7', 'euros': 40}
 # > Refunded.

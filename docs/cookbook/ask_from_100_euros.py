@@ -27,7 +27,8 @@ async def main() -> None:
     print((await run.result()).output)
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())
 # > Refunded 40 €.
 # > 400 euros
 # > Refunded 400 €.

@@ -16,6 +16,7 @@ async def main() -> None:
     await notified
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())
 # > working
 # > done: All is well.

@@ -22,5 +22,6 @@ async def main() -> None:
         print(error.reason)
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())
 # > cancelled

@@ -11,6 +11,7 @@ async def main() -> None:
     print((await chat.send("Which order was it?")).output)
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())
 # > Noted.
 # > It was order 7.

@@ -19,5 +19,6 @@ async def main() -> None:
     print((await run.result()).messages[-2].text)
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())
 # > refunded 30 € for order 7

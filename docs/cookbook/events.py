@@ -19,6 +19,7 @@ async def main() -> None:
                 print(event.type)
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())
 # > tool.invoked
 # > tool.completed

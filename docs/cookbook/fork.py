@@ -22,6 +22,7 @@ async def main() -> None:
         print((await other.result()).output)
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())
 # > One teapot.
 # > Eine Teekanne.

@@ -11,5 +11,6 @@ async def main() -> None:
     print([result.output for result in results])
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())
 # > ['Yes', 'Yes', 'Yes']

@@ -18,5 +18,6 @@ async def main() -> None:
     print((await run.result()).output)
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())
 # > I did not refund it: too much.

@@ -12,5 +12,6 @@ async def main() -> None:
         print(f" ({(await run.result()).usage.model_calls} call)")
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())
 # > It comes, it goes. (1 call)

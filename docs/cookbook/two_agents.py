@@ -16,5 +16,6 @@ async def main() -> None:
             print((await (await runtime.start(support, "Help at once", who=ADA)).result()).output)
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())
 # > I am on it.

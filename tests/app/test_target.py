@@ -92,6 +92,8 @@ def test_an_agent_that_is_not_ready_says_so_itself(tmp_path: Path) -> None:
         ("wrong.py", ["it is of type int, not a harborage.app.Agent"]),
         ("raises.py", ["making the agent failed", "raises.py:4: ValueError: no key"]),
         ("needy.py", ["making the agent failed", "TypeError"]),
+        ("runs.py", ["runs.py:4: it runs an agent as it is loaded; put that below `if __name__ == '__main__':`"]),
+        ("blocks.py", ["blocks.py:3: it runs an agent as it is loaded; put that below `if __name__ == '__main__':`"]),
     ],
 )
 def test_what_names_no_agent_says_why(tmp_path: Path, target: str, words: list[str]) -> None:
@@ -112,6 +114,8 @@ def test_what_names_no_agent_says_why(tmp_path: Path, target: str, words: list[s
     write(tmp_path / "wrong.py", "agent = 3")
     write(tmp_path / "raises.py", "def agent():", "    raise ValueError('no key')")
     write(tmp_path / "needy.py", "def agent(key):", "    return key")
+    write(tmp_path / "runs.py", "import asyncio", "asyncio.run(Agent('x', planner=FinishPlanner()).run('go'))")
+    write(tmp_path / "blocks.py", "Agent('x', planner=FinishPlanner()).run_sync('go')")
     with pytest.raises(TargetError) as caught:
         load_agent(target)
     assert caught.value.target == target

@@ -12,6 +12,7 @@ import contextlib
 import os
 import stat
 from collections.abc import Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, urlencode
@@ -32,6 +33,14 @@ DATA_FOLDER: Final = ".harborage"
 """The name of a project's data folder, in the folder where its commands are run."""
 
 _IGNORED: Final = "# The runs that harborage keeps here belong to this machine, not into a repository.\n*\n"
+
+
+LOADING: Final[ContextVar[bool]] = ContextVar("harborage.loading", default=False)
+"""Whether a command line is loading the file of a program now, which must not run an agent meanwhile."""
+
+
+class RunWhileLoadingError(HarborageError):
+    """A file runs an agent as it is loaded; put that below `if __name__ == '__main__':`."""
 
 
 class DataFolderError(HarborageError):

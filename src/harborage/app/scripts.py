@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import Context
+from contextvars import Context, copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
@@ -21,7 +21,15 @@ from weakref import WeakKeyDictionary
 
 from harborage.app.agent import RecordedAs
 from harborage.app.model_choice import with_model
-from harborage.app.project import DATA_FOLDER, Origin, artifact_folder, make_data_folder, remember_started
+from harborage.app.project import (
+    DATA_FOLDER,
+    LOADING,
+    Origin,
+    RunWhileLoadingError,
+    artifact_folder,
+    make_data_folder,
+    remember_started,
+)
 from harborage.concurrency import Crew
 from harborage.errors import error_reason
 from harborage.events import PauseRequestedPayload, ToolApprovalRequestedPayload
@@ -98,7 +106,13 @@ _SCRIPTS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Script]] = WeakKey
 
 
 async def _opened(agent: Agent[Any, T], session: str = "") -> tuple[RecordedAs[T], Runtime]:
-    """The agent as the runtime of this event loop knows it, and that runtime."""
+    """The agent as the runtime of this event loop knows it, and that runtime.
+
+    Raises:
+        RunWhileLoadingError: a command line is loading the file of the program, to carry on a run or to start one.
+    """
+    if LOADING.get():
+        raise RunWhileLoadingError()
     script = _SCRIPTS.setdefault(asyncio.get_running_loop(), _Script())
     started = await script.started(agent, session)
     return started, await script.runtime(started)
@@ -170,7 +184,7 @@ def run_blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     except RuntimeError:
         return asyncio.run(work())
     with ThreadPoolExecutor(1, "harborage run_sync") as threads:
-        return threads.submit(lambda: asyncio.run(work())).result()
+        return threads.submit(copy_context().run, lambda: asyncio.run(work())).result()
 
 
 def target_of(agent: Agent[Any, Any]) -> str:

@@ -20,10 +20,12 @@ from types import ModuleType
 from typing import Any, Final
 
 from harborage.app.agent import Agent
+from harborage.app.project import LOADING, RunWhileLoadingError
 from harborage.errors import HarborageError
 
 _DEFAULT: Final = "agent"
 _MOST_FILES: Final = 1000
+_RUNS: Final = "runs an agent as it is loaded; put that below `if __name__ == '__main__':`"
 _EXITS: Final = "it ends the process; put that below `if __name__ == '__main__':`"
 
 
@@ -147,7 +149,8 @@ def load_agent(target: str) -> Agent:
         TargetError: no such file or module, it fails to import, or it holds no such agent.
     """
     place, attribute = _parts(target)
-    module = _module(target, place)
+    with _loading():
+        module = _module(target, place)
     name = attribute or _DEFAULT
     if not hasattr(module, name):
         agents = sorted(key for key, value in vars(module).items() if isinstance(value, Agent))
@@ -181,6 +184,8 @@ def _module(target: str, place: str) -> ModuleType:
         return _from_module(target, place)
     except TargetError:
         raise
+    except RunWhileLoadingError as error:
+        raise TargetError(target, f"{_where(error)}it {_RUNS}") from error
     except ModuleNotFoundError as error:
         raise TargetError(target, f"{_where(error)}{error}; install it or check the spelling") from error
     except Exception as error:
@@ -196,14 +201,14 @@ def _where(error: BaseException) -> str:
     """
     if isinstance(error, SyntaxError):
         return ""  # its own text names both
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) != Path(__file__)]
-    own = [frame for frame in frames if not _is_of_a_library(frame.filename)]
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_of_a_library(frame.filename)]
     return f"{own[-1].filename}:{own[-1].lineno}: " if own else ""
 
 
 def _is_of_a_library(file: str) -> bool:
     paths = sysconfig.get_paths()
-    folders = {paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"]}
+    ours = str(Path(__file__).parents[1])
+    folders = {paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"], ours}
     return file.startswith("<") or any(Path(file).is_relative_to(folder) for folder in folders)
 
 
@@ -230,3 +235,13 @@ def _from_file(target: str, path: Path) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@contextmanager
+def _loading() -> Iterator[None]:
+    """Refuse runs of agents while a file is loaded: a command that carries on a run must not start another one."""
+    token = LOADING.set(True)
+    try:
+        yield
+    finally:
+        LOADING.reset(token)
