@@ -219,6 +219,20 @@ async def test_a_gap_is_read_at_the_next_look() -> None:
     assert await following.poll() == []
 
 
+async def test_what_a_run_had_is_read_first_though_this_process_writes_to_it_by_now() -> None:
+    """A worker of this process may be faster than the first look; what it wrote comes behind that."""
+    inner = MemoryStore()
+    written: list[tuple[str, int, Sequence[Entry]]] = []
+    store = ObservedStore(inner, lambda run, place, entries: written.append((run, place, entries)))
+    following = JournalFollower(store, "r1", WHO.identity)
+    await kept(inner, "r1", begun_entry("a"), begun_entry("b"))
+    lease = await claimed(inner, "here")
+    await store.commit(step(lease, 2, begun_entry("c")))
+    assert names(await following.poll()) == ["r1.a", "r1.b"]
+    assert names(following.accept(*written[0])) == ["r1.c"]
+    assert await following.poll() == []
+
+
 async def test_it_knows_who_carries() -> None:
     """A run is elsewhere while another process has its lease."""
     inner = MemoryStore()

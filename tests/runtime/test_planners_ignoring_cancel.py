@@ -53,6 +53,7 @@ class Swallows:
 
     def __init__(self, waits: Waits) -> None:
         self.is_planning = asyncio.Event()
+        self.was_interrupted = asyncio.Event()
         self.interruptions = 0
         self.is_over = False
         self._waits = waits
@@ -64,6 +65,7 @@ class Swallows:
                 await self._waits()
             except BaseException:
                 self.interruptions += 1
+                self.was_interrupted.set()
         return Finish(FinishReason.NO_PATH)
 
 
@@ -93,6 +95,7 @@ async def test_a_hard_cancel_ends_the_run_when_the_grace_is_over(
         run = await rt.start("go", who=WHO)
         await asyncio.wait_for(planner.is_planning.wait(), 20)
         await run.cancel(hard=True)
+        await asyncio.wait_for(planner.was_interrupted.wait(), 20)
         await settle()
         assert not (await run.status()).phase.is_final
         await clock.run_for(CANCEL_GRACE_S)

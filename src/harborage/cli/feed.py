@@ -236,17 +236,20 @@ class JournalFollower:
         while unread := (self._related & rows.keys()) - read:
             for run_id in unread:
                 read.add(run_id)
-                entries += await self._read_new(rows[run_id])
+                entries += await self._read_new(rows[run_id], is_first=True)
         if self._may_be_shared:
             self.unrelated = set(rows) - read
         return entries
 
-    async def _read_new(self, row: RunRow) -> list[RecordedEntry]:
+    async def _read_new(self, row: RunRow, *, is_first: bool = False) -> list[RecordedEntry]:
+        """Read what is new of a run; at first only what it had before this process wrote to it."""
         run_id, count = row.run_id, self._counts.get(row.run_id, 0)
         is_accepted_here = self._store.is_written_here(row) and run_id not in self._gaps
-        if row.position <= count or is_accepted_here or not self._is_related(row):
+        if row.position <= count or (is_accepted_here and not is_first) or not self._is_related(row):
             return []
         stored = await self._store.entries(run_id, after=count)
+        if is_accepted_here:
+            stored = stored[: max(0, self._store.first_written(run_id) - count)]
         entries = await read_whole(run_id, stored, partial(self._store.body, run_id), first=count)
         return self.accept(run_id, count, entries)
 
@@ -273,6 +276,7 @@ class ObservedStore:
         self._inner = inner
         self._on_entries = on_entries
         self._fences: dict[str, int] = {}
+        self._first: dict[str, int] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -280,6 +284,10 @@ class ObservedStore:
     def is_written_here(self, row: RunRow) -> bool:
         """Whether this process wrote to the run under its present lease: then `on_entries` has had every new entry."""
         return self._fences.get(row.run_id) == row.fence
+
+    def first_written(self, run_id: str) -> int:
+        """The position of the first entry that this process wrote to the run."""
+        return self._first[run_id]
 
     async def commit(self, commit: Commit) -> Committed:
         done = await self._inner.commit(commit)
@@ -290,6 +298,7 @@ class ObservedStore:
         if commit.guard is not None and commit.entries:
             run_id, _, fence = commit.guard.lease
             self._fences[run_id] = fence
+            self._first.setdefault(run_id, commit.guard.position)
             self._notify(run_id, commit.guard.position, commit.entries, commit)
         return done
 
