@@ -48,6 +48,15 @@ def waits(request: pytest.FixtureRequest) -> Waits:
     return found
 
 
+def _is_in_a_loop() -> bool:
+    """Whether an event loop runs in this thread; where the collector throws a planner away in another, none does.
+
+    There, and behind the end of the loop, a planner that still went on would never come to an await, and keep its
+    thread for ever.
+    """
+    return asyncio._get_running_loop() is not None
+
+
 class Swallows:
     """Goes on whatever happens to it; counts how often it was interrupted."""
 
@@ -59,7 +68,7 @@ class Swallows:
         self._waits = waits
 
     async def next(self, run: RunContext) -> Decision:
-        while not self.is_over:  # thrown away behind the end of the event loop, it would keep the process for ever
+        while not self.is_over and _is_in_a_loop():
             try:
                 self.is_planning.set()
                 await self._waits()
