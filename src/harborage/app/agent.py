@@ -18,7 +18,7 @@ from typing_extensions import TypeForm, TypeVar
 from harborage.callables import require_async, require_sync
 from harborage.errors import InvalidOptionError, known_options
 from harborage.runtime.approval import AlwaysApprove, AlwaysDeny, ApprovalPolicy, BySideEffect
-from harborage.runtime.effects.agents import AgentSetup
+from harborage.runtime.effects.agent_setup import AgentSetup
 from harborage.runtime.effects.model import ModelChoice, PlannerChoice, ReasonerConfig, choose_reasoner
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.loop.context import ProviderChoice, memory_of, sources_of

@@ -24,7 +24,7 @@ from harborage.identity import Identity, Quadruple, require_triple
 from harborage.planner import HandleRegistry, OperatorPlannerConfig, Summariser
 from harborage.runtime.durable.engine import EngineElsewhereError, RunStatus
 from harborage.runtime.durable.reader import not_found
-from harborage.runtime.effects.agents import AgentLike, AgentParts, only_agent, setups_of
+from harborage.runtime.effects.agent_setup import AgentLike, only_agent, setups_of
 from harborage.runtime.effects.assembly import Assembly, Setup, assemble
 from harborage.runtime.effects.contexts import checked_inputs
 from harborage.runtime.effects.dependencies import DepsFactory, check_factories, check_given
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from harborage.memory import Memory, MemoryStrategy, SessionMemory
     from harborage.runtime.chat import Busy, Chat, Turns
     from harborage.runtime.durable.pauses.coordinator import Coordinator
+    from harborage.runtime.effects.agents import AgentParts
     from harborage.runtime.effects.approval.model import ApprovalPolicy
     from harborage.runtime.effects.model import ModelChoice, PlannerChoice
     from harborage.runtime.history.replaying import Replayed

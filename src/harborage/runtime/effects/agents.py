@@ -1,4 +1,4 @@
-"""The agents of a runtime: what each is made of, and its open parts over those that all agents of the runtime share.
+"""The agents of a runtime: the open parts of each over those that all agents of the runtime share.
 
 A run names its agent, so that it gets the planner, the tools, the approvals and the memory of that one.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,139 +20,38 @@ from harborage.errors import InvalidOptionError
 from harborage.events import EventBus, Redactor
 from harborage.identity import Quadruple
 from harborage.llm import Deps
-from harborage.planner import HandleRegistry, Planner, RegistryAware, Summariser
+from harborage.planner import HandleRegistry, RegistryAware
 from harborage.runtime.durable.engine import AgentMissingError
 from harborage.runtime.durable.pauses.coordinator import Coordinator
-from harborage.runtime.effects.approval.model import ApprovalPolicy
 from harborage.runtime.effects.context_providers import ContextProviders
 from harborage.runtime.effects.contexts import ContextBuilder
 from harborage.runtime.effects.control_history import ControlHistory
 from harborage.runtime.effects.dependencies import Dependencies
 from harborage.runtime.effects.executor import CatalogToolExecutor
 from harborage.runtime.effects.gates import Gates, approval_gates
-from harborage.runtime.effects.model import (
-    ModelChoice,
-    PlannerChoice,
-    Reasoner,
-    ReasonerConfig,
-    choose_reasoner,
-    open_reasoner,
-)
+from harborage.runtime.effects.model import Reasoner, ReasonerConfig, open_reasoner
 from harborage.runtime.effects.model_recording import ModelRecorder
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.effects.outages import patience_of
 from harborage.runtime.effects.program import AgentProgram, InProcess
 from harborage.runtime.effects.services import AgentServices
 from harborage.runtime.effects.table import AgentEffects
-from harborage.runtime.loop.context import ContextSource, ProviderChoice, memory_of, sources_of
 from harborage.runtime.loop.state import ControlErrors
 from harborage.tasks import InProcessTaskRegistry
 from harborage.tools import MemoryToolSearch, ToolCatalog, ToolDescriptor, tool
 from harborage.tools.enums import ARTIFACT_FETCH
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeForm
-
-    from harborage.memory import Memory, MemoryStrategy, SessionMemory
+    from harborage.memory import SessionMemory
     from harborage.runtime.durable.steps import EffectTable
+    from harborage.runtime.effects.agent_setup import AgentSetup
     from harborage.runtime.effects.run_resources import LiveRun
     from harborage.runtime.loop.seam import Concluded, RunRequest
     from harborage.state.store import StateStore
 
-OutT_co = TypeVar("OutT_co", covariant=True)
 Closer = Callable[[], Awaitable[None]]
 Admit = Callable[[Quadruple], Awaitable[None]]
 """Refuses with an error that the run spawns another, where too many are under way."""
-
-
-class AgentLike(Protocol[OutT_co]):
-    """An agent as a program describes it: a value that a runtime opens when it needs it."""
-
-    def setup(self) -> AgentSetup:
-        """What the agent is made of; `value` is the agent itself."""
-        ...
-
-    @property
-    def output(self) -> TypeForm[OutT_co]:
-        """The type of its output."""
-        ...
-
-
-class AgentSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """What one agent is made of, before anything is opened. A runtime with a single agent may leave its name empty.
-
-    `remembers` says whether each run has the memory of its session; otherwise only those that ask for it have it.
-    `value` is what described the agent, for programs that start its runs by it; `decode` makes its output of the
-    payload of a finish. `deps` is the type of what its tools depend on.
-    """
-
-    reasoner: Planner | ReasonerConfig
-    name: str = ""
-    tools: tuple[ToolDescriptor | Callable[..., Any], ...] = ()
-    approvals: ApprovalPolicy | Mapping[str, ApprovalPolicy] | None = None
-    options: RuntimeOptions = RuntimeOptions()
-    summariser: Summariser | None = None
-    context: tuple[ContextSource, ...] = ()
-    memory: Memory | SessionMemory | None = None
-    remembers: bool = True
-    value: object = None
-    decode: Callable[[Any], Any] | None = None
-    deps: Any = NoneType
-
-
-def only_agent(
-    options: RuntimeOptions,
-    *,
-    planner: PlannerChoice | None,
-    model: ModelChoice | None,
-    instructions: str,
-    tools: Iterable[ToolDescriptor | Callable[..., Any]],
-    approvals: ApprovalPolicy | Mapping[str, ApprovalPolicy] | None,
-    agent: str,
-    summariser: Summariser | None,
-    context: Iterable[ProviderChoice],
-    memory: Memory | MemoryStrategy | str | SessionMemory | None,
-) -> AgentSetup:
-    """What the only agent of a runtime is made of.
-
-    Raises:
-        InvalidOptionError: the options do not fit together.
-    """
-    return AgentSetup(
-        name=agent,
-        reasoner=choose_reasoner(planner, model, instructions),
-        tools=tuple(tools),
-        approvals=approvals,
-        options=options,
-        summariser=summariser,
-        context=sources_of(context),
-        memory=memory_of(memory, has_model=model is not None),
-    )
-
-
-def setups_of(agents: Iterable[AgentLike[Any]], of_one: Mapping[str, object]) -> tuple[AgentSetup, ...]:
-    """What the agents of a runtime are made of; `of_one` are the options that describe a single one.
-
-    Raises:
-        InvalidOptionError: there is none, one is no agent, two have the same name, or an option is of a single agent.
-    """
-    if isinstance(agents, str):
-        raise InvalidOptionError("agents", agents, "a list of agents, such as Runtime([agent])")
-    given = [name for name, value in of_one.items() if value]
-    if given:
-        text = f"{', '.join(given)}: say it in the agent; Runtime([…]) takes what all its agents share"
-        raise InvalidOptionError(given[0], of_one[given[0]], message=text)
-    setups: list[AgentSetup] = []
-    for one in agents:
-        make = getattr(one, "setup", None)
-        if not callable(make):
-            raise InvalidOptionError("agents", one, "agents, such as harborage.Agent(…)")
-        setups.append(make())
-    names = [one.name for one in setups]
-    if not names or len(set(names)) < len(names):
-        what = f"two agents are named {max(names, key=names.count)!r}" if names else "there is no agent"
-        raise InvalidOptionError("agents", names, message=f"Runtime([…]): {what}; each agent needs a name of its own")
-    return tuple(setups)
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,8 @@ from harborage.planner import HandleRegistry, ProcessLocalHandleRegistry
 from harborage.runtime.durable.pauses.coordinator import Coordinator
 from harborage.runtime.durable.stored import StoredEngine
 from harborage.runtime.durable.upkeep import Upkeep
-from harborage.runtime.effects.agents import Admit, Agents, AgentSetup, Closer, Shared
+from harborage.runtime.effects.agent_setup import AgentSetup
+from harborage.runtime.effects.agents import Admit, Agents, Closer, Shared
 from harborage.runtime.effects.completion import failure_of, refuse
 from harborage.runtime.effects.control_history import ControlHistory
 from harborage.runtime.effects.dependencies import Dependencies, DepsFactory

@@ -32,7 +32,7 @@ from harborage.runtime.loop.limits import Limits
 if TYPE_CHECKING:
     from harborage.artifacts import ArtifactStore
     from harborage.clock import Timers
-    from harborage.runtime.effects.agents import AgentSetup
+    from harborage.runtime.effects.agent_setup import AgentSetup
     from harborage.runtime.effects.assembly import Setup
 
 _INSIDE: ContextVar[Attempts | None] = ContextVar("harborage_offline", default=None)
