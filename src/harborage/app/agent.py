@@ -6,24 +6,30 @@ service gives its agents to `Runtime([…])`, and says for whom each run is.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from inspect import isfunction
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeAlias, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypedDict, Unpack, overload
 
 import msgspec
 from typing_extensions import TypeForm, TypeVar
 
+from harborage.app.agent_options import (
+    MEANT,
+    MEANT_FOR_A_RUN,
+    ApprovalChoice,
+    check_name,
+    checked_tools,
+    deps_type,
+    policy_of,
+    read_as,
+)
 from harborage.callables import require_async, require_sync
-from harborage.errors import InvalidOptionError, known_options
-from harborage.runtime.approval import AlwaysApprove, AlwaysDeny, ApprovalPolicy, BySideEffect
+from harborage.errors import known_options
 from harborage.runtime.effects.agent_setup import AgentSetup
 from harborage.runtime.effects.model import ModelChoice, PlannerChoice, ReasonerConfig, choose_reasoner
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.loop.context import ProviderChoice, memory_of, sources_of
-from harborage.tools import SideEffect, ToolDescriptor
-from harborage.tools.typed import how_to_bind, is_unbound
 
 if TYPE_CHECKING:
     from harborage.app.outputs import OutputType
@@ -33,45 +39,10 @@ if TYPE_CHECKING:
     from harborage.runtime.loop.limits import Limits
     from harborage.runtime.result import Result
     from harborage.runtime.run import Run
+    from harborage.tools import ToolDescriptor
 
 DepsT_contra = TypeVar("DepsT_contra", contravariant=True, default=None)
 OutT = TypeVar("OutT", default=str)
-
-ApprovalChoice: TypeAlias = ApprovalPolicy | Mapping[str, ApprovalPolicy | str] | str
-"""Which calls a person must approve: "never", "writes", "always", a policy, or one of these for each tool."""
-
-_MEANT: Final = {
-    "output_type": "output",
-    "result_type": "output",
-    "response_format": "output",
-    "response_model": "output",
-    "deps_type": "deps",
-    "dependencies": "deps",
-    "system_prompt": "instructions",
-    "prompt": "instructions",
-    "functions": "tools",
-    "llm": "model",
-    "max_turns": "limits=Limits(steps=…)",
-    "max_steps": "limits=Limits(steps=…)",
-    "max_tokens": "limits=Limits(tokens=…)",
-    "timeout": "limits=Limits(seconds=…)",
-    "retries": "@tool(retries=…)",
-    "approval": "approvals",
-    "session": 'agent.session("id").send(…)',
-    "session_id": 'agent.session("id").send(…)',
-}
-"""What names mean that other libraries use for the options of an agent or of a run."""
-
-_MEANT_FOR_A_RUN: Final = _MEANT | {
-    name: f"agent.replace({name}=…).run(…)"
-    for name in ("model", "output", "instructions", "tools", "approvals", "memory", "context")
-}
-
-_POLICIES: Final[Mapping[str, ApprovalPolicy]] = {
-    "never": AlwaysApprove(),
-    "writes": BySideEffect([SideEffect.WRITE, SideEffect.EXTERNAL, SideEffect.STATEFUL]),
-    "always": AlwaysDeny(),
-}
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -117,7 +88,7 @@ class Agent(Generic[DepsT_contra, OutT]):
     if not TYPE_CHECKING:  # checkers refuse such names by themselves
 
         def __new__(cls, *_given: Any, **options: Any) -> Self:
-            known_options(options, (name for name in cls.__slots__ if not name.startswith("_")), _MEANT)
+            known_options(options, (name for name in cls.__slots__ if not name.startswith("_")), MEANT)
             return super().__new__(cls)
 
     __slots__ = (
@@ -159,7 +130,7 @@ class Agent(Generic[DepsT_contra, OutT]):
         options: RuntimeOptions = RuntimeOptions(),  # noqa: B008 - a frozen value
         check: Callable[[], None] | None = None,
     ) -> None:
-        _check_name(name)
+        check_name(name)
         require_sync(check, "check")
         for tool, preview in previews.items():
             require_async(preview, f"previews[{tool!r}]")
@@ -168,9 +139,9 @@ class Agent(Generic[DepsT_contra, OutT]):
             "model": model,
             "planner": planner,
             "instructions": instructions,
-            "tools": _tools(tools),
+            "tools": checked_tools(tools),
             "output": output,
-            "deps": _deps_type(deps),
+            "deps": deps_type(deps),
             "limits": limits,
             "approvals": approvals,
             "memory": memory,
@@ -179,11 +150,11 @@ class Agent(Generic[DepsT_contra, OutT]):
             "previews": previews,
             "options": options,
             "check": check,
-            "_output_type": _output_type(output),
+            "_output_type": read_as(output),
         }
         for field, value in given.items():
             object.__setattr__(self, field, value)
-        _policy_of(approvals)
+        policy_of(approvals)
         options.limits.replaced(limits)
 
     name: str
@@ -216,7 +187,7 @@ class Agent(Generic[DepsT_contra, OutT]):
             UnknownOptionError: there is no such option.
         """
         known = [name for name in self.__slots__ if not name.startswith("_")]
-        known_options(changes, known, _MEANT)
+        known_options(changes, known, MEANT)
         options = {name: getattr(self, name) for name in known} | changes
         return Agent(options.pop("name"), **options)
 
@@ -237,7 +208,7 @@ class Agent(Generic[DepsT_contra, OutT]):
             name=self.name,
             reasoner=reasoner,
             tools=self.tools,
-            approvals=_policy_of(self.approvals),
+            approvals=policy_of(self.approvals),
             options=msgspec.structs.replace(self.options, limits=limits, max_steps=steps),
             context=sources_of(self.context),
             memory=memory_of("truncation" if self.memory is None else self.memory, has_model=has_model),
@@ -340,7 +311,7 @@ class Agent(Generic[DepsT_contra, OutT]):
     async def _started(self, goal: str, deps: Any, choices: RunChoices) -> Run[OutT]:
         from harborage.app.scripts import start_run  # loaded by programs without a runtime of their own
 
-        known_options(choices, RunChoices.__annotations__, _MEANT_FOR_A_RUN)
+        known_options(choices, RunChoices.__annotations__, MEANT_FOR_A_RUN)
         return await start_run(self, goal, deps=deps, **choices)
 
 
@@ -364,80 +335,3 @@ class RecordedAs(Generic[OutT]):
     def setup(self) -> AgentSetup:
         """What a runtime opens for the agent."""
         return msgspec.structs.replace(self._agent.setup(), name=self._name, value=self)
-
-
-def _check_name(name: object) -> None:
-    if not isinstance(name, str) or not name.strip():
-        raise InvalidOptionError("name", name, 'the agent\'s name, first: Agent("support", model=…)')
-
-
-def _tools(tools: Iterable[Any]) -> tuple[ToolDescriptor[Any], ...]:
-    """Accept tools that can stand together.
-
-    Raises:
-        InvalidOptionError: one is no tool, or a method without its object, or two have the same name.
-    """
-    if isinstance(tools, str) or not isinstance(tools, Iterable):
-        raise InvalidOptionError("tools", tools, "several tools, such as [refund]")
-    found: dict[str, ToolDescriptor[Any]] = {}
-    for one in tools:
-        if not isinstance(one, ToolDescriptor):
-            fix = f"{one.__name__} is a plain function; put @tool above it" if isfunction(one) else ""
-            raise InvalidOptionError(
-                "tools", one, "tools, such as functions with @tool", message=fix and f"tools: {fix}"
-            )
-        if is_unbound(one):
-            raise InvalidOptionError("tools", one, message=f"tools: {one.tool.name}: {how_to_bind(one)}")
-        if one.tool.name in found:
-            text = f"tools: two are named {one.tool.name!r}; give one of them another: @tool(name=…)"
-            raise InvalidOptionError("tools", one, message=text)
-        found[one.tool.name] = one
-    return tuple(found.values())
-
-
-def _policy_of(approvals: ApprovalChoice | None) -> ApprovalPolicy | Mapping[str, ApprovalPolicy] | None:
-    """The policy that a word stands for; anything else is one already.
-
-    Raises:
-        InvalidOptionError: there is no such word, or it is no policy.
-    """
-    if isinstance(approvals, Mapping):
-        return {tool: _policy(policy, f"approvals[{tool!r}]") for tool, policy in approvals.items()}
-    return None if approvals is None else _policy(approvals, "approvals")
-
-
-def _policy(said: object, option: str) -> ApprovalPolicy:
-    if isinstance(said, str) and said in _POLICIES:
-        return _POLICIES[said]
-    if not callable(said):
-        raise InvalidOptionError(option, said, "never, writes, always, a policy, or one for each tool")
-    return said
-
-
-def _deps_type(deps: Any) -> Any:
-    """Accept the type of what tools depend on.
-
-    Raises:
-        InvalidOptionError: it is an object, or a name.
-    """
-    if isinstance(deps, type) or hasattr(deps, "__origin__"):
-        return deps
-    if deps is None:
-        return NoneType
-    fix = f"deps takes the type: Agent(…, deps={type(deps).__name__}); the object goes to run(…, deps=…)"
-    if isinstance(deps, str):
-        fix = f"deps takes the type, not its name: deps={deps}"
-    raise InvalidOptionError("deps", deps, message=fix)
-
-
-def _output_type(output: Any) -> Any:
-    """How answers become the output.
-
-    Raises:
-        UnsupportedTypeError: it is no type with a JSON form.
-    """
-    if output is str:
-        return None
-    from harborage.app.outputs import output_type  # loaded for agents with another output than text
-
-    return output_type(output)
