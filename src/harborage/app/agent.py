@@ -24,12 +24,14 @@ from harborage.app.agent_options import (
     policy_of,
     read_as,
 )
+from harborage.app.sub_agents import Called, checked_agents, setups_below
 from harborage.callables import require_async, require_sync
 from harborage.errors import known_options
 from harborage.runtime.effects.agent_setup import AgentSetup
 from harborage.runtime.effects.model import ModelChoice, PlannerChoice, ReasonerConfig, choose_reasoner
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.loop.context import ProviderChoice, memory_of, sources_of
+from harborage.runtime.loop.sub_agents import Way
 
 if TYPE_CHECKING:
     from harborage.app.outputs import OutputType
@@ -75,7 +77,9 @@ class Agent(Generic[DepsT_contra, OutT]):
     of each run, its children included; `approvals` says which calls a person must approve: "never", "writes", "always",
     a policy, or one of these for each tool; a tool that asks for approval itself is asked about, too, unless it is
     named here. `context` are providers that add to the planner's context, `memory` is how a session remembers its
-    earlier runs. `previews` show the approver what a call would change, by the tool's name. `check` is called before
+    earlier runs. `agents` are those that it may call: each call is a run of its own, with its own tools and limits,
+    within those of this one; `agent.background()` works meanwhile, to `agent.handoff()` the conversation is handed
+    over. `previews` show the approver what a call would change, by the tool's name. `check` is called before
     the first run in a terminal, and raises `AgentNotReadyError` when the agent cannot work on this machine.
 
     Raises:
@@ -94,6 +98,7 @@ class Agent(Generic[DepsT_contra, OutT]):
     __slots__ = (
         "__weakref__",
         "_output_type",
+        "agents",
         "approvals",
         "check",
         "context",
@@ -119,6 +124,7 @@ class Agent(Generic[DepsT_contra, OutT]):
         planner: PlannerChoice | None = None,
         instructions: str = "",
         tools: Sequence[ToolDescriptor[DepsT_contra]] = (),
+        agents: Sequence[Agent[Any, Any] | Called] = (),
         output: TypeForm[OutT] = str,  # type: ignore[assignment] # the default of the type variable
         deps: TypeForm[DepsT_contra] = NoneType,  # type: ignore[assignment] # as above
         limits: Limits | None = None,
@@ -139,7 +145,8 @@ class Agent(Generic[DepsT_contra, OutT]):
             "model": model,
             "planner": planner,
             "instructions": instructions,
-            "tools": checked_tools(tools),
+            "tools": (accepted := checked_tools(tools)),
+            "agents": checked_agents(agents, accepted, output),
             "output": output,
             "deps": deps_type(deps),
             "limits": limits,
@@ -162,6 +169,7 @@ class Agent(Generic[DepsT_contra, OutT]):
     planner: PlannerChoice | None
     instructions: str
     tools: tuple[ToolDescriptor[Any], ...]
+    agents: tuple[Called, ...]
     output: TypeForm[OutT]
     deps: Any
     limits: Limits | None
@@ -216,7 +224,22 @@ class Agent(Generic[DepsT_contra, OutT]):
             value=self,
             decode=None if answer is None else answer.decode,
             deps=self.deps,
+            agents=setups_below(self.agents, self.model),
         )
+
+    def background(self) -> Called:
+        """This agent as one that works while its caller goes on: `agents=[researcher.background()]`.
+
+        Its answer is given to the caller, who ends after it.
+        """
+        return Called(self, Way.BACKGROUND)
+
+    def handoff(self) -> Called:
+        """This agent as one to which its caller hands the conversation over: `agents=[billing.handoff()]`.
+
+        It sees the conversation of the session, and its answer is that of the caller.
+        """
+        return Called(self, Way.HANDOFF)
 
     @overload
     async def run(self: Agent[None, OutT], goal: str, **choices: Unpack[RunChoices]) -> Result[OutT]: ...

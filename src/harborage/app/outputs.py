@@ -95,7 +95,7 @@ def output_type(output: Any) -> OutputType[Any] | None:
         schema = make_object_schema({_WRAPPED: schema}, [_WRAPPED])
     if builder.definitions:
         schema = {**schema, "$defs": builder.definitions}
-    return OutputType(schema, make_reader(read_as, _PLACE), is_wrapped=is_wrapped, takes_text=str in _members(output))
+    return OutputType(schema, make_reader(read_as, _PLACE), is_wrapped=is_wrapped, takes_text=str in members(output))
 
 
 def _refuse(output: Any) -> None:
@@ -114,7 +114,8 @@ def _refuse(output: Any) -> None:
         raise UnsupportedTypeError(_PLACE, f"takes the type: {type(output).__name__}")
 
 
-def _members(annotation: Any) -> tuple[Any, ...]:
+def members(annotation: Any) -> tuple[Any, ...]:
+    """The types of a union; the type itself for any other."""
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 

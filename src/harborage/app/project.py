@@ -73,28 +73,38 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The command that started a run, as it is written into the run's row.
 
     `target` names the agent, "" for the standard assistant; `mark` is unique to the command, so that two commands over
-    one storage do not claim each other's runs; `folder` is where it was run, `model` the model.
+    one storage do not claim each other's runs; `folder` is where it was run, `model` the model. `part` is the sub-agent
+    whose run it is, empty for the agent itself.
     """
 
     target: str = ""
     mark: str = ""
     folder: str = ""
     model: str = ""
+    part: str = ""
 
     @property
     def text(self) -> str:
-        """The written form: `target#mark?folder=…&model=…`, without empty parts."""
+        """The written form: `target#mark?folder=…&model=…/part`, without empty parts."""
         more = urlencode({key: value for key, value in (("folder", self.folder), ("model", self.model)) if value})
         mark = f"{self.mark}?{more}" if more else self.mark
-        return f"{self.target}#{mark}" if mark else self.target
+        part = f"/{self.part}" if self.part else ""
+        return f"{self.target}#{mark}{part}" if mark else self.target
 
     @classmethod
     def of(cls, agent: str) -> Origin:
         """Parse the agent of a run's row; for a run that a program started it is the target alone."""
         target, _, rest = agent.partition("#")
+        rest, _, part = rest.partition("/")
         mark, _, more = rest.partition("?")
         found = {key: values[0] for key, values in parse_qs(more).items()}
-        return cls(target=target, mark=mark, folder=found.get("folder", ""), model=found.get("model", ""))
+        folder, model = found.get("folder", ""), found.get("model", "")
+        return cls(target=target, mark=mark, folder=folder, model=model, part=part)
+
+    @property
+    def whole(self) -> Origin:
+        """The same of the agent itself, under which its worker claims the runs of its sub-agents, too."""
+        return msgspec.structs.replace(self, part="")
 
 
 def make_data_folder(folder: Path) -> None:

@@ -177,7 +177,7 @@ class ChatLoop:
             who=Identity("local", self._user, talk.session) if record is None else record.who,
             storage=self._options.storage,
             artifacts=artifacts_folder(self._options.storage, Path.cwd()),
-            origin=origin if record is None else Origin.of(record.agent),
+            origin=origin if record is None else Origin.of(record.agent).whole,
             model=self._model,
             attached=tuple(self._files),
             approves=self._options.approves,

@@ -330,7 +330,7 @@ def _recorded_ending(found: _Found) -> Ending:
 def _resume_here(found: _Found, options: ResumeOptions, output: Output, style: Style) -> int:
     """Resume the run in the folder where it was started, because its agent reads and writes files there."""
     record = found.record
-    origin = Origin.of(record.agent)
+    origin = Origin.of(record.agent).whole
     target = options.agent or origin.target
     url, artifacts = absolute_url(options.url), artifacts_folder(options.url, Path.cwd())
     if origin.folder and not options.agent:

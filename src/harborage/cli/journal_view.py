@@ -148,6 +148,9 @@ def render_entry(view: View, fact: RecordedEntry) -> list[Text]:
             return _begun(view, run, begun)
         case Done(name="plan") as done:
             return _planned(run, codec.decode(bytes(done.result), Planned))
+        case Begun(name="task.spawn", payload=payload):
+            run.spawn_spec = codec.decode(bytes(payload), tuple[str, SpawnTask])[1].spec
+            return []
         case Done(name="task.spawn") as done:
             return _spawned(view, run, codec.decode(bytes(done.result)))
         case Done(name=name) as done if name.startswith(_TOOL):

@@ -265,8 +265,9 @@ def root_runs(rows: Sequence[RunRow]) -> list[RunRow]:
     found: dict[tuple[str, ...], RunRow] = {}
     for row in rows:
         who = row.who
-        key = (who.tenant_id, who.user_id, who.session_id, row.agent)
-        is_of_command = bool(Origin.of(row.agent).mark)  # the first run of a command's session spawned the others
+        origin = Origin.of(row.agent)
+        key = (who.tenant_id, who.user_id, who.session_id, origin.whole.text)
+        is_of_command = bool(origin.mark)  # the first run of a command's session spawned the others
         found.setdefault(key if is_of_command else (row.run_id,), row)
     return list(found.values())
 

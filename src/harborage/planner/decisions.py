@@ -189,7 +189,8 @@ class SpawnSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The work of a spawned task. `priority` is -1000 to 1000.
 
     With `retain_turn` the planner is asked again only when the task's group has ended; `fail_fast` cancels the rest of
-    a fresh group when one member fails.
+    a fresh group when one member fails. `agent` names the sub-agent, or the agent of the runtime, whose run the task
+    is; empty is the agent of the run that spawns it.
     """
 
     description: str = ""
@@ -197,6 +198,7 @@ class SpawnSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     priority: int = 0
     retain_turn: bool = False
     fail_fast: bool = False
+    agent: str = ""
 
 
 class SpawnTask(msgspec.Struct, frozen=True, tag_field="type", tag="SpawnTask", omit_defaults=True):

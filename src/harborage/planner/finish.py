@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
@@ -59,11 +59,15 @@ TASK_ERROR_CANCELLED: Final = "cancelled"
 
 
 class AnswerEnvelope(msgspec.Struct, frozen=True):
-    """The result of a task that reached its goal. `tool_calls_seen` is the number of steps in its history."""
+    """The result of a task that reached its goal. `tool_calls_seen` is the number of steps in its history.
+
+    `output` is the answer as JSON, of an agent that declares the type of its output; unset for any other.
+    """
 
     answer: str
     finish_reason: str
     tool_calls_seen: int
+    output: Any = msgspec.UNSET
 
     @classmethod
     def of(cls, finish: Finish, tool_calls_seen: int) -> Self:
@@ -71,7 +75,8 @@ class AnswerEnvelope(msgspec.Struct, frozen=True):
         return cls(extract_answer(finish), str(finish.reason), tool_calls_seen)
 
     def encode(self) -> bytes:
-        """The JSON that is stored: the keys `answer`, `finish_reason`, `tool_calls_seen`, in this order."""
+        """The JSON that is stored: the keys `answer`, `finish_reason`, `tool_calls_seen`, in this order, then `output`
+        where it is set."""
         return codec.encode(self, "AnswerEnvelope")
 
 

@@ -50,6 +50,7 @@ def spawn_request(
         group_id=group_id,
         deadline=deadline,
         retains_turn=spawn.spec.retain_turn,
+        agent=spawn.spec.agent,
     )
 
 

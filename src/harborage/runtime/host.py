@@ -469,7 +469,7 @@ class Runtime:
             InvalidOptionError: there is no goal, no such agent, or another of its name; or none of several is named.
         """
         agents = self._parts.agents
-        known = [one.name for one in agents]
+        known = [one.name for one in agents.roots]
         if not isinstance(agent, str):
             if goal is None:
                 has_agent = hasattr(agent, "setup")

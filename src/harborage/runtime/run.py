@@ -24,14 +24,14 @@ from harborage.runtime.durable.pauses.errors import (
 from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope, check_scope
 from harborage.runtime.loop.errors import NoOutstandingPauseError, SteeringError
 from harborage.runtime.loop.pauses import Pause, PauseFilter
+from harborage.runtime.pending import Pending
+from harborage.tasks import RegistryClosedError, TaskFilter, TaskNotFoundError
 from harborage.tasks.rules import check_priority
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from harborage.events import Event, EventBus
     from harborage.identity import Quadruple
-    from harborage.planner import Finish, PauseReason
+    from harborage.planner import Finish
     from harborage.runtime.durable.pauses.coordinator import Coordinator
     from harborage.runtime.result import Result
     from harborage.tasks import TaskRegistry
@@ -42,6 +42,7 @@ OutT_co = TypeVar("OutT_co", covariant=True, default=Any)
 
 _QUESTIONS: Final = frozenset({EventType.TOOL_APPROVAL_REQUESTED, EventType.PAUSE_REQUESTED})
 _CONTENT: Final = str(ChunkKind.CONTENT)
+_AT_ONCE: Final = 100
 
 
 def _as_it_is(payload: Any) -> Any:
@@ -125,17 +126,51 @@ class Run(Generic[OutT_co]):
         return list((await self._pauses.list(mine, page_size=200, who=who)).rows)
 
     async def pending(self) -> list[Pending]:
-        """Return the questions of this run that nobody has answered yet, each with the methods that answer it."""
-        return [Pending(self, pause) for pause in await self.waiting() if not pause.answering]
+        """Return the questions of this run and of the runs below it that nobody has answered yet, newest first; each
+        has the methods that answer it."""
+        return [Pending(self._run_of(pause), pause) for pause in await self._open_pauses() if not pause.answering]
+
+    async def _open_pauses(self) -> list[Pause]:
+        """The open pauses of this run and of the runs below it."""
+        found, left = await self.waiting(), [self.id]
+        if self._tasks is None:
+            return found
+        below: list[str] = []
+        with suppress(RegistryClosedError):  # of a runtime that was closed: its runs are not there any more
+            while left:
+                children = await self._tasks.list(self.who.identity, TaskFilter(parent=left.pop()))
+                living = [child.id for child in children if not child.status.is_terminal]
+                below += living
+                left += living
+        for at in range(0, len(below), _AT_ONCE):
+            theirs = PauseFilter(
+                users=(self.who.user_id,), sessions=(self.who.session_id,), runs=tuple(below[at : at + _AT_ONCE])
+            )
+            found += (await self._pauses.list(theirs, page_size=200, who=self.who)).rows
+        return sorted(found, key=lambda pause: pause.paused_at, reverse=True)
+
+    def _run_of(self, pause: Pause) -> Run[Any]:
+        """The run that waits on a pause: this one, or one below it."""
+        if pause.identity == self.who:
+            return self
+        return Run(
+            pause.identity,
+            self._engine,
+            self._bus,
+            self._pauses,
+            scope=self.scope,
+            since=self._since,
+            tasks=self._tasks,
+        )
 
     async def wait_pending(self) -> Pending:
-        """Wait until the run asks a person something; return the oldest open question.
+        """Wait until the run, or one below it, asks a person something; return the oldest open question.
 
         Raises:
             NoOutstandingPauseError: it ended without asking.
             RunBlockedError: it is blocked, as of `finished`.
         """
-        async with aclosing(self.events(children=False)) as events:
+        async with aclosing(self.events()) as events:
             if found := await self.pending():
                 return found[-1]
             async for event in events:
@@ -237,7 +272,8 @@ class Run(Generic[OutT_co]):
         return await self._send(ControlType.USER_MESSAGE, {"message": text})
 
     async def approve(self, token: str = "", *, reason: str = "", args: dict[str, Any] | None = None) -> bool:
-        """Approve the pause `token`, by default the only open one; `args` replace the arguments of its call.
+        """Approve the pause `token`, by default the only open one of this run and of those below it; `args` replace
+        the arguments of its call.
 
         Raises:
             InvalidOptionError: `args` is neither None nor a dict, or `token` or `reason` is no text; nothing was sent.
@@ -272,7 +308,8 @@ class Run(Generic[OutT_co]):
             NoOutstandingPauseError, PauseAmbiguousError: none or several are open; `pending` lists them.
             Exception: as `resume`.
         """
-        return await self.resume({"token": await self._find_pause(ControlType.RESUME, ""), "answer": value})
+        _, token = await self._find_pause(ControlType.RESUME, "")
+        return await self.resume({"token": token, "answer": value})
 
     async def prioritize(self, priority: int) -> bool:
         """Change the priority of the run's task; needs a handle with `scope=Scope.ADMIN`.
@@ -285,24 +322,26 @@ class Run(Generic[OutT_co]):
 
     async def _answer(self, type: ControlType, token: str, body: dict[str, Any] | None) -> bool:
         """Send an answer to one pause; of two answers at the same time, one counts."""
-        named = await self._find_pause(type, token)
+        run, named = await self._find_pause(type, token)
         if body and body.get("reason") == named:
             fix = f"{type.lower()}: the reason is the token of the pause; write token={named!r}"
             raise InvalidOptionError("reason", named, message=fix)
         try:
-            return await self._send(type, {**(body or {}), "token": named})
+            return await run._send(type, {**(body or {}), "token": named})
         except AlreadyResumedError as error:
             await self._publish_refusal(type, error)
             raise
 
-    async def _find_pause(self, type: ControlType, token: str) -> str:
-        """Return the token of the pause that an answer is for; if there is none, publish the refusal and raise."""
+    async def _find_pause(self, type: ControlType, token: str) -> tuple[Run[Any], str]:
+        """Return the pause that an answer is for, and its run, which may be one below this one; if there is none,
+        publish the refusal and raise."""
         try:
             check_scope(type, self.scope, self.who.tenant_id, self.who)
             if not token:
-                return await self._only_pause(type)
+                only = await self._only_pause(type)
+                return self._run_of(only), only.token
             pause = await self._pauses.status(token, who=self.who)
-            if pause.identity != self.who:
+            if pause.identity != self.who and not await self._is_below(pause.identity):
                 raise PauseNotFoundError(token)
             if not pause.is_paused:
                 await self._check_not_ended()
@@ -310,16 +349,26 @@ class Run(Generic[OutT_co]):
         except (SteeringError, PauseError) as error:
             await self._publish_refusal(type, error)
             raise
-        return token
+        return self._run_of(pause), token
 
-    async def _only_pause(self, type: ControlType) -> str:
-        pauses = await self.waiting()
+    async def _is_below(self, who: Quadruple) -> bool:
+        """Whether this run started that one, or one that did."""
+        if self._tasks is None or who.identity != self.who.identity:
+            return False
+        run_id: str | None = who.run_id
+        with suppress(TaskNotFoundError):
+            while run_id and run_id != self.id:
+                run_id = (await self._tasks.get(run_id, who=self.who)).parent_task_id
+        return run_id == self.id
+
+    async def _only_pause(self, type: ControlType) -> Pause:
+        pauses = await self._open_pauses()
         if not pauses:
             await self._check_not_ended()
             raise NoOutstandingPauseError(f"run {self.id} waits for no answer; there is nothing to {type.lower()}")
         if len(pauses) > 1:
             raise PauseAmbiguousError(self.id, [(one.token, _summarize(one)) for one in reversed(pauses)])
-        return pauses[0].token
+        return pauses[0]
 
     async def _check_not_ended(self) -> None:
         if (await self.status()).phase.is_final:
@@ -337,85 +386,6 @@ class Run(Generic[OutT_co]):
         except (SteeringError, ToolContextLostError) as error:
             await self._publish_refusal(type, error)
             raise
-
-
-class Pending:
-    """One open question of a run. `token` names it; `deadline` is until when it can be answered, None for ever.
-
-    `tool` and `args` are those of the call that waits for approval; for any other question they are empty.
-    """
-
-    def __init__(self, run: Run[Any], pause: Pause) -> None:
-        self._run = run
-        self.pause = pause
-
-    @property
-    def token(self) -> str:
-        """What names the question in an answer."""
-        return self.pause.token
-
-    @property
-    def run_id(self) -> str:
-        """The run that waits."""
-        return self.pause.identity.run_id
-
-    @property
-    def reason(self) -> PauseReason:
-        """Why the run waits."""
-        return self.pause.reason
-
-    @property
-    def tool(self) -> str:
-        """The tool whose call waits for approval."""
-        return str(self._payload.get("tool") or "")
-
-    @property
-    def args(self) -> dict[str, Any]:
-        """The arguments of that call, without secrets."""
-        summary = self._payload.get("args_summary")
-        given = summary.get("args") if isinstance(summary, dict) else None
-        return given if isinstance(given, dict) else {}
-
-    @property
-    def question(self) -> str:
-        """What the person is asked."""
-        return str(self._payload.get("question") or self._payload.get("reason") or "")
-
-    @property
-    def deadline(self) -> datetime | None:
-        """Until when it can be answered."""
-        return self.pause.deadline
-
-    @property
-    def _payload(self) -> dict[str, Any]:
-        return self.pause.payload or {}
-
-    def __repr__(self) -> str:
-        return f"Pending({self.tool or self.reason}, token={self.token!r})"
-
-    async def approve(self, *, args: dict[str, Any] | None = None, reason: str = "") -> bool:
-        """Approve it; `args` replace the arguments of the call.
-
-        Raises:
-            Exception: as of `Run.approve`.
-        """
-        return await self._run.approve(self.token, args=args, reason=reason)
-
-    async def reject(self, reason: str = "") -> bool:
-        """Reject it; the planner sees the reason.
-
-        Raises:
-            Exception: as of `Run.reject`.
-        """
-        return await self._run.reject(reason, token=self.token)
-
-    async def answer(self, value: Any) -> bool:
-        """Answer it with a value, which the planner sees.
-
-        Raises:
-            Exception: as of `Run.resume`.
-        """
-        return await self._run.resume({"token": self.token, "answer": value})
 
 
 def _check_object(method: str, name: str, value: object, *, may_be_none: bool = True) -> None:

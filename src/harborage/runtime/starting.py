@@ -15,6 +15,7 @@ from harborage.runtime.durable.histories import request_of
 from harborage.runtime.durable.journal import decode_entries
 from harborage.runtime.loop.limits import Limits
 from harborage.runtime.loop.seam import RunRequest
+from harborage.runtime.loop.sub_agents import Way
 from harborage.store.errors import SessionOverError
 from harborage.tasks import SpawnRequest, Task, TaskStatus
 from harborage.tasks.rows import goal_of
@@ -88,12 +89,20 @@ class RunStarter:
     ) -> Committed:
         """Start the run of a task that a run, or a caller of `Runtime.tasks`, spawns.
 
-        A child is of its parent's agent; the run of a task without a parent is of the runtime's first agent.
+        A child is of the agent that its task names, else of its parent's; the run of a task without a parent is of the
+        runtime's first agent.
+
+        Raises:
+            InvalidOptionError: there is no agent of the name.
         """
         parts, who = self._parts, task.identity.identity.with_run(task.id)
         parent = await self._request_of(task.parent_task_id) if task.parent_task_id else None
         agent = parts.agents.first.name if parent is None else parent.agent
+        if task.agent:
+            agent = parts.agents.called_by(agent, task.agent).name
         request = self._request(who, task, goal_of(task), StartOptions(agent)).within(parent)
+        if parent is not None and _is_handoff(parent, task):
+            request = replace(request, is_handed_over=True, asks_context=True)
         if not task.parent_task_id:
             await parts.sessions.visit(who)
         if task.parent_task_id:
@@ -125,6 +134,7 @@ class RunStarter:
             asks_context=chosen.asks_context or remembers,
             writes_memory=remembers,
             gated=chosen.gates.current(),
+            sub_agents=chosen.sub_agents,
         )
 
     async def _request_of(self, run_id: str) -> RunRequest | None:
@@ -134,6 +144,11 @@ class RunStarter:
         with suppress(RunNotFoundError):
             return request_of(run_id, decode_entries(await self._parts.engine.history(run_id), run_id))
         return None
+
+
+def _is_handoff(parent: RunRequest, task: Task) -> bool:
+    """Whether the run that spawns a task has handed its conversation over with it."""
+    return any(one.agent == task.agent and one.way is Way.HANDOFF for one in parent.sub_agents)
 
 
 async def abandon(parts: Assembly, status: RunStatus) -> None:

@@ -103,7 +103,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `result` is JSON text, present once the task is complete; `error` once it has failed. `created_at` and `updated_at`
     are unix nanoseconds. `tool_count` counts the tool calls made for the task. `root_task_id` is the task at the top of
     its tree, "" for that task itself. `deadline` is never later than the parent's. `retains_turn` says that the parent
-    waits for it and has no use for it afterwards.
+    waits for it and has no use for it afterwards. `agent` names the agent whose run it is.
     """
 
     id: TaskID
@@ -128,6 +128,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     root_task_id: TaskID = ""
     deadline: datetime | None = None
     retains_turn: bool = False
+    agent: str = ""
 
 
 class TaskSummary(msgspec.Struct, frozen=True):
@@ -179,6 +180,7 @@ class SpawnRequest(msgspec.Struct, frozen=True, kw_only=True):
     input_artifact_ids: tuple[str, ...] = ()
     deadline: datetime | None = None
     retains_turn: bool = False
+    agent: str = ""
 
 
 class SpawnToolRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -88,6 +88,7 @@ def new_task(request: SpawnRequest, at: int, redactor: Redactor | None) -> Task:
         input_artifact_ids=tuple(request.input_artifact_ids),
         deadline=request.deadline,
         retains_turn=request.retains_turn,
+        agent=request.agent,
     )
 
 
@@ -111,7 +112,7 @@ def fingerprint(request: SpawnRequest) -> str:
     """A hash that is equal for two requests exactly when they ask for the same task.
 
     Compared: all four parts of the identity, kind, priority, parent, propagation as it takes effect, notification,
-    description, query and input artifacts. Not compared: the group, and the key itself.
+    description, query, input artifacts and agent. Not compared: the group, and the key itself.
     """
     who = request.identity
     parts = [
@@ -124,6 +125,7 @@ def fingerprint(request: SpawnRequest) -> str:
         request.description,
         request.query,
         request.input_artifact_ids,
+        *([request.agent] if request.agent else []),  # without one the hash is that of earlier versions
     ]
     return sha256(codec.encode(parts, "spawn")).hexdigest()
 

@@ -132,6 +132,7 @@ def task_of(row: RunRow) -> Task:
         root_task_id=row.root,
         deadline=None if row.deadline is None else moment(row.deadline),
         retains_turn=row.retains_turn,
+        agent=row.agent,
     )
 
 

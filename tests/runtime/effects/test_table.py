@@ -49,6 +49,8 @@ RULES = {
     "task.fail": (False, False, False, False),
     "task.spawn": (True, False, False, True),
     "task.await": (False, True, True, False),
+    "task.join": (False, True, True, False),
+    "task.take_over": (False, True, True, False),
 }
 
 

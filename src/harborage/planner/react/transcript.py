@@ -239,7 +239,7 @@ def _render_steering_text(injection: SteeringInjection) -> str:
 
 
 def _encode_spawn_args(spawn: SpawnTask) -> bytes:
-    spec = {name: getattr(spawn.spec, name) for name in spawn.spec.__struct_fields__}
+    spec = {name: getattr(spawn.spec, name) for name in spawn.spec.__struct_fields__ if name != "agent"}
     group = {"group_id": spawn.group_id} if spawn.group_id else {}
     return codec.encode({"kind": spawn.kind or "background", "spec": spec, **group})
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, assert_never
 
 import msgspec
 
@@ -14,7 +15,8 @@ from harborage.runtime.effects.approval.model import ApprovalPolicy
 from harborage.runtime.effects.model import ModelChoice, PlannerChoice, ReasonerConfig, choose_reasoner
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.loop.context import ContextSource, ProviderChoice, memory_of, sources_of
-from harborage.tools import ToolDescriptor
+from harborage.runtime.loop.sub_agents import SubAgent, Way, args_schema
+from harborage.tools import CallContext, SideEffect, Tool, ToolDescriptor, ToolError, ToolResult
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from harborage.memory import Memory, MemoryStrategy, SessionMemory
 
 OutT_co = TypeVar("OutT_co", covariant=True)
+
+_MOST_CHARS: Final = 64
 
 
 class AgentLike(Protocol[OutT_co]):
@@ -37,12 +41,58 @@ class AgentLike(Protocol[OutT_co]):
         ...
 
 
+class SubAgentSetup(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent that another may call, and how. `about` says to the other what it is for."""
+
+    setup: AgentSetup
+    way: Way = Way.CALL
+    about: str = ""
+
+    @property
+    def called(self) -> SubAgent:
+        """What a run of the other agent records of it."""
+        return SubAgent(tool=tool_name(self.setup.name), agent=self.setup.name, way=self.way)
+
+    @property
+    def descriptor(self) -> ToolDescriptor[Any]:
+        """What the other agent sees of it: a tool, whose calls the run loop answers with a run of this agent."""
+        shown = Tool(
+            name=self.called.tool,
+            description=" ".join(text for text in (_what_a_call_does(self.way, self.setup.name), self.about) if text),
+            args_schema=args_schema(self.way),
+            side_effects=SideEffect.READ,  # what it does, it does by its own tools, under its own approvals
+            source="agent",
+        )
+        return ToolDescriptor(shown, _only_in_a_run)
+
+
+def _what_a_call_does(way: Way, name: str) -> str:
+    match way:
+        case Way.CALL:
+            return f"Give the agent {name} work, and get its answer."
+        case Way.BACKGROUND:
+            return f"Give the agent {name} work that it does in the background; its answer comes later."
+        case Way.HANDOFF:
+            return f"Hand the conversation over to the agent {name}, which answers in your place."
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+async def _only_in_a_run(args: bytes, call: CallContext[Any]) -> ToolResult:
+    raise ToolError("this is an agent, not a tool: call it by itself, not inside of another tool")
+
+
+def tool_name(agent: str) -> str:
+    """The name under which another agent calls the agent of this name: providers allow few characters in it."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", agent)[:_MOST_CHARS]
+
+
 class AgentSetup(msgspec.Struct, frozen=True, kw_only=True):
     """What one agent is made of, before anything is opened. A runtime with a single agent may leave its name empty.
 
     `remembers` says whether each run has the memory of its session; otherwise only those that ask for it have it.
     `value` is what described the agent, for programs that start its runs by it; `decode` makes its output of the
-    payload of a finish. `deps` is the type of what its tools depend on.
+    payload of a finish. `deps` is the type of what its tools depend on, `agents` are those that it may call.
     """
 
     reasoner: Planner | ReasonerConfig
@@ -57,6 +107,7 @@ class AgentSetup(msgspec.Struct, frozen=True, kw_only=True):
     value: object = None
     decode: Callable[[Any], Any] | None = None
     deps: Any = NoneType
+    agents: tuple[SubAgentSetup, ...] = ()
 
 
 def only_agent(

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -26,7 +26,7 @@ from harborage.runtime.durable.pauses.coordinator import Coordinator
 from harborage.runtime.effects.context_providers import ContextProviders
 from harborage.runtime.effects.contexts import ContextBuilder
 from harborage.runtime.effects.control_history import ControlHistory
-from harborage.runtime.effects.dependencies import Dependencies
+from harborage.runtime.effects.dependencies import Dependencies, is_class, name_of
 from harborage.runtime.effects.executor import CatalogToolExecutor
 from harborage.runtime.effects.gates import Gates, approval_gates
 from harborage.runtime.effects.model import Reasoner, ReasonerConfig, open_reasoner
@@ -47,8 +47,10 @@ if TYPE_CHECKING:
     from harborage.runtime.effects.agent_setup import AgentSetup
     from harborage.runtime.effects.run_resources import LiveRun
     from harborage.runtime.loop.seam import Concluded, RunRequest
+    from harborage.runtime.loop.sub_agents import SubAgent
     from harborage.state.store import StateStore
 
+_BELOW: Final = "/"
 Closer = Callable[[], Awaitable[None]]
 Admit = Callable[[Quadruple], Awaitable[None]]
 """Refuses with an error that the run spawns another, where too many are under way."""
@@ -95,6 +97,7 @@ class AgentParts(msgspec.Struct, frozen=True, kw_only=True):
     asks_context: bool
     token_budget: int
     check_price: Callable[[], Awaitable[None]]
+    sub_agents: tuple[SubAgent, ...] = ()
 
 
 class Agents:
@@ -102,12 +105,14 @@ class Agents:
 
     A single agent executes every run that its worker claims, whatever agent the run names: which runs those are the
     runtime has said already. `names` are the agents whose runs a worker claims; it is empty where one has no name.
+    Those that an agent may call are opened with it, and named after it: "writer/researcher".
     """
 
     def __init__(self, shared: Shared) -> None:
         self.names: list[str] = []
         self._shared = shared
         self._open: dict[str, AgentParts] = {}
+        self._roots: list[AgentParts] = []
         self._opening = asyncio.Lock()
         self._closers: list[Closer] = []
 
@@ -124,12 +129,38 @@ class Agents:
                     return known
                 text = f"another agent named {setup.name!r} is open in this runtime; give this one another name"
                 raise InvalidOptionError("agents", setup.name, message=text)
-            parts = await open_agent(setup, self._shared, self._closers)
             is_all = bool(self._open) and not self.names
-            self._open[setup.name] = parts
-            if setup.name and not is_all:
-                self.names.append(setup.name)
+            opened: dict[str, AgentParts] = {}
+            parts = await self._open_tree(setup, opened)
+            self._open |= opened
+            self._roots.append(parts)
+            if not is_all:
+                self.names += [name for name in self._open if name and name not in self.names]
             return parts
+
+    async def _open_tree(self, setup: AgentSetup, opened: dict[str, AgentParts]) -> AgentParts:
+        """Open an agent and those that it may call.
+
+        Raises:
+            InvalidOptionError: one of them depends on something that its runs would not be given.
+            HarborageError: one does not open.
+        """
+        for below in setup.agents:
+            self._check_deps(setup, below.setup)
+        parts = opened[setup.name] = await open_agent(setup, self._shared, self._closers)
+        for below in setup.agents:
+            name = f"{setup.name}{_BELOW}{below.setup.name}"
+            await self._open_tree(msgspec.structs.replace(below.setup, name=name, value=None), opened)
+        return parts
+
+    def _check_deps(self, parent: AgentSetup, child: AgentSetup) -> None:
+        wanted = child.deps
+        if wanted is NoneType or is_class(parent.deps, wanted) or self._shared.deps.has_factory(wanted):
+            return
+        needed = name_of(wanted)
+        fix = f"give {parent.name!r} deps={needed}, too, or a factory: Runtime([…], deps={{{needed}: factory}})"
+        text = f"deps: the agent {child.name!r}, which {parent.name!r} may call, needs {needed}: {fix}"
+        raise InvalidOptionError("deps", wanted, message=text)
 
     async def aclose(self) -> None:
         """Close what was opened, the last one first."""
@@ -138,6 +169,11 @@ class Agents:
 
     def __iter__(self) -> Iterator[AgentParts]:
         return iter(self._open.values())
+
+    @property
+    def roots(self) -> Sequence[AgentParts]:
+        """The agents that callers may start, without those that only others call."""
+        return self._roots
 
     @property
     def first(self) -> AgentParts:
@@ -149,8 +185,26 @@ class Agents:
         return next((one for one in self if one.value is value), None)
 
     def find(self, name: str) -> AgentParts | None:
-        """The agent of this name, or the only one of its runtime."""
-        return self.first if len(self._open) == 1 else self._open.get(name)
+        """The agent of this name. A runtime with a single one has recorded runs of it under other names, too."""
+        if (found := self._open.get(name)) is not None or len(self._roots) > 1:
+            return found
+        root = self.first
+        below = (one for path, one in self._open.items() if one is not root and name.endswith(path[len(root.name) :]))
+        return next(below, root)
+
+    def called_by(self, parent: str, name: str) -> AgentParts:
+        """The agent that runs of `parent` call by this name: one of its own, else one of the runtime.
+
+        Raises:
+            InvalidOptionError: there is none.
+        """
+        of_parent = self.find(parent)
+        path = name if of_parent is None else f"{of_parent.name}{_BELOW}{name}"
+        found = self._open.get(path) or self._open.get(name)
+        if found is None:
+            known = ", ".join(one.agent for one in (() if of_parent is None else of_parent.sub_agents)) or "none"
+            raise InvalidOptionError("agent", name, f"an agent that {parent!r} may call: {known}")
+        return found
 
     def get(self, name: str) -> AgentParts:
         """The same, where it must be there.
@@ -192,7 +246,7 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
         HarborageError: tools or approvals that do not fit together, or a model that does not open.
     """
     options = setup.options
-    catalog = catalog_of(setup.tools)
+    catalog = catalog_of((*setup.tools, *(one.descriptor for one in setup.agents)))
     recorder = ModelRecorder() if options.records_model and isinstance(setup.reasoner, ReasonerConfig) else None
     reasoner = await _open_reasoner(setup, shared, closers, recorder)
     if isinstance(reasoner.planner, RegistryAware):
@@ -221,7 +275,7 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
     )
     executor = _executor(setup, shared, catalog)
     closers += [providers.aclose, executor.aclose]
-    services = _services(options, shared, executor, gates=gates, recorder=recorder, providers=providers)
+    services = _services(setup, shared, executor, gates=gates, recorder=recorder, providers=providers)
     effects = AgentEffects(services)
     return AgentParts(
         name=setup.name,
@@ -239,6 +293,7 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
         asks_context=bool(setup.context),
         token_budget=reasoner.token_budget(options.token_budget),
         check_price=reasoner.check_price,
+        sub_agents=tuple(one.called for one in setup.agents),
     )
 
 
@@ -261,7 +316,7 @@ async def _open_reasoner(
         setup.summariser,
         redactor=shared.redactor,
         recorder=recorder,
-        has_tools=bool(setup.tools or setup.options.built_in),
+        has_tools=bool(setup.tools or setup.agents or setup.options.built_in),
     )
     if setup.options.limits.cost is not None:
         await reasoner.check_price()
@@ -334,7 +389,7 @@ def _executor(setup: AgentSetup, shared: Shared, catalog: ToolCatalog) -> Catalo
 
 
 def _services(
-    options: RuntimeOptions,
+    setup: AgentSetup,
     shared: Shared,
     executor: CatalogToolExecutor,
     *,
@@ -343,6 +398,7 @@ def _services(
     providers: ContextProviders,
 ) -> AgentServices:
     """The services of an agent: nothing waits for ever, nothing is lost for one bad control."""
+    options = setup.options
     return AgentServices(
         pauses=shared.pauses,
         history=shared.history,
@@ -366,6 +422,7 @@ def _services(
         model_recorder=recorder,
         redactor=providers.redactor,
         context_providers=providers,
+        has_output=setup.decode is not None,
         logger=shared.logger,
     )
 

@@ -123,12 +123,14 @@ def _announce(services: AgentServices, type: EventType, who: Quadruple, payload:
 async def _answer(services: AgentServices, live: LiveRun, finish: Finish) -> bytes:
     """Return the result of the run's task. A heavy answer is kept as an artifact, and replaced by its summary."""
     steps = 0 if live.state is None else len(live.state.trajectory.steps)
-    answer = extract_answer(finish)
-    if services.executor is not None:
-        shown = await services.executor.projected(live.base.quadruple, FINISHED, answer)
+    answer, output = extract_answer(finish), finish.payload if services.has_output else msgspec.UNSET
+    is_whole = live.request is not None and live.request.is_handed_over  # it is the answer of another run
+    if services.executor is not None and not is_whole:
+        kept = answer if output is msgspec.UNSET else codec.encode_text(output, "Finish.payload")
+        shown = await services.executor.projected(live.base.quadruple, FINISHED, kept)
         if is_kept_summary(shown.llm):
-            answer = codec.encode_text(shown.llm, "Finish.payload")
-    return codec.encode(AnswerEnvelope(answer=answer, finish_reason=str(finish.reason), tool_calls_seen=steps))
+            answer, output = codec.encode_text(shown.llm, "Finish.payload"), msgspec.UNSET
+    return AnswerEnvelope(answer, str(finish.reason), steps, output).encode()
 
 
 async def withdraw(services: AgentServices, who: Quadruple, token: str, write: RunWriter | None) -> None:

@@ -99,12 +99,17 @@ class ContextBuilder:
 
     def _ledger(self, request: RunRequest) -> RunLedger | None:
         """What the run draws on; None where nothing but its time is limited."""
-        if request.limits is None or request.limits.caps.is_open:
+        tree = () if request.limits is None else ((request.limits.caps, request.limits_of or request.who.run_id),)
+        within = (*tree, *((inner.limits.caps, inner.of) for inner in request.inner_limits))
+        limited = [(caps, of) for caps, of in within if not caps.is_open]
+        if not limited:
             return None
+        (caps, root), *inner = limited
         return RunLedger(
             request.who,
-            request.limits.caps,
-            root=request.limits_of,
+            caps,
+            root=root,
+            inner=inner,
             store=self._ledgers,
             clock=self._clock,
             logger=self._logger,

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -46,9 +46,33 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_closed: bool = False
 
 
+class _Left(NamedTuple):
+    """What was taken of a limit, and its cap, if there is one."""
+
+    cap: int | None
+    taken: int
+
+
+class _Tree:
+    """The limits of a run and of all below it, and the list of those runs; without a store there are no others."""
+
+    def __init__(self, caps: Caps, root: Quadruple, store: StateStore | None) -> None:
+        from harborage.state.directory import Directory  # loaded where a run has limits
+
+        self.caps = caps
+        self.others = Spent()
+        self.members = None if store is None else Directory(store, root, _MEMBERS)
+
+    async def run_ids(self) -> list[str]:
+        """The runs of the tree that have drawn on it."""
+        entries = [] if self.members is None else await self.members.entries()
+        return list(dict.fromkeys(entry[0] for entry in entries))
+
+
 class RunLedger:
     """One run's part of a ledger. `root` is the run whose limits they are; `spent` is what its record says was taken.
 
+    `inner` are further limits that the run is within, each with the run below `root` whose they are, outer ones first.
     Without a `store` the run is alone, and nothing outlives the process.
     """
 
@@ -58,31 +82,27 @@ class RunLedger:
         caps: Caps,
         *,
         root: str = "",
+        inner: Sequence[tuple[Caps, str]] = (),
         store: StateStore | None = None,
         clock: Timers,
         spent: Spent = Spent(),  # noqa: B008 - a frozen value
         logger: logging.Logger,
     ) -> None:
-        from harborage.state.directory import Directory  # loaded where a run has limits
-
         self._who = who
-        self._caps = caps
         self._store = store
         self._clock = clock
         self._logger = logger
         self._row = _Row(spent=spent)
         self._is_open = False
-        self._others = Spent()
         self._closed: dict[str, Spent] = {}
         self._saving = asyncio.Lock()
-        self.root = root or who.run_id
-        self._root = replace(who, run_id=root or who.run_id)
-        self._members = None if store is None else Directory(store, self._root, _MEMBERS)
+        trees = ((caps, root or who.run_id), *inner)
+        self._trees = [_Tree(caps, replace(who, run_id=of), store) for caps, of in trees]
 
     @property
     def needs_price(self) -> bool:
         """Whether what a call may cost must be known before it is made."""
-        return self._caps.cost is not None
+        return any(tree.caps.cost is not None for tree in self._trees)
 
     async def begin_step(self, number: int, recorded: Spent) -> Reached | None:
         """Count planner step `number`, from 0, once however often it is begun; the limit that forbids it, if one does.
@@ -96,8 +116,7 @@ class RunLedger:
         before = self._row.spent
         if number >= before.steps:
             await self._save(replace(self._row, spent=replace(before, steps=number + 1)))
-        spent, _ = await self._others_now()
-        reached = self._caps.used_up(self._row.spent + spent)
+        reached = await self._reached()
         if reached is not None and reached.limit is LimitName.STEPS and self._row.spent.steps > before.steps:
             await self._save(replace(self._row, spent=replace(self._row.spent, steps=before.steps)))
             return replace(reached, spent=reached.spent - 1)  # the step that is refused is not taken
@@ -109,15 +128,14 @@ class RunLedger:
         Raises:
             StateError: the store refused.
         """
-        if self._caps.calls is None:
+        if all(tree.caps.calls is None for tree in self._trees):
             return None
         await self._opened(Spent())
         if key in self._row.held:
             return None
         spent = self._row.spent
         await self._save(replace(self._row, spent=replace(spent, calls=spent.calls + 1), held=self._held(key, Spent())))
-        others, _ = await self._others_now()
-        reached = self._caps.used_up(self._row.spent + others)
+        reached = await self._reached()
         if reached is None or reached.limit is not LimitName.CALLS:
             return None
         return replace(reached, spent=reached.spent - 1)  # the call that is refused is not made
@@ -144,11 +162,10 @@ class RunLedger:
             mine = Spent.sum(self._row.held.values())
             try:
                 await self._save(replace(self._row, held=self._held(key, wanted)))
-                others, held = await self._others_now()
+                verdict, reached = await self._judged(mine, wanted)
             except BaseException:
                 self.ended_call(key)  # a call without permission is not made
                 raise
-            verdict, reached = judge(self._caps, spent=self._row.spent + others, held=mine + held, wanted=wanted)
             if verdict is Verdict.ADMIT:
                 return key
             self.ended_call(key)
@@ -185,27 +202,60 @@ class RunLedger:
             return
         await self._opened(Spent())
         await self._save(replace(self._row, held={}, is_closed=True))
-        rows = [await self._load(run_id) for run_id in await self._run_ids()]
-        if all(row is None or row.is_closed for row in rows):
-            for run_id in await self._run_ids():
-                await self._store.delete(replace(self._who, run_id=run_id), _KIND)
-            assert self._members is not None
-            await self._members.clear()
+        for tree in self._trees:
+            run_ids = await tree.run_ids()
+            rows = [await self._load(run_id) for run_id in run_ids]
+            if tree.members is None or not all(row is None or row.is_closed for row in rows):
+                continue
+            if tree is self._trees[0]:  # the rows of an inner tree count in the outer one still
+                for run_id in run_ids:
+                    await self._store.delete(replace(self._who, run_id=run_id), _KIND)
+            await tree.members.clear()
 
     def budget(self, base: Budget) -> Budget:
         """What is left, as the planner is shown it, by what was known of others when the step began."""
-        spent = self._row.spent + self._others
-        caps = self._caps
+        steps, calls = self._tightest(LimitName.STEPS), self._tightest(LimitName.CALLS)
+        tokens, cost = self._tightest(LimitName.TOKENS), self._tightest(LimitName.COST)
         return replace(
             base,
-            hop_budget=base.hop_budget if caps.steps is None else max(0, caps.steps - spent.steps + 1),
-            cost_cap=caps.cost or base.cost_cap,
-            cost_spent=spent.cost,
-            token_cap=caps.tokens or 0,
-            tokens_spent=spent.tokens,
-            call_cap=caps.calls or 0,
-            calls_made=spent.calls,
+            hop_budget=base.hop_budget if steps.cap is None else max(0, steps.cap - steps.taken + 1),
+            cost_cap=cost.cap or base.cost_cap,
+            cost_spent=cost.taken,
+            token_cap=tokens.cap or 0,
+            tokens_spent=tokens.taken,
+            call_cap=calls.cap or 0,
+            calls_made=calls.taken,
         )
+
+    def _tightest(self, limit: LimitName) -> _Left:
+        """The cap of a limit of which least is left, and what was taken of it; without a cap what the tree took."""
+        each = [
+            _Left(cap, taken)
+            for tree in self._trees
+            for name, cap, taken in tree.caps.against(self._row.spent + tree.others)
+            if name is limit
+        ]
+        capped = [(one.cap - one.taken, place) for place, one in enumerate(each) if one.cap is not None]
+        return each[min(capped)[1]] if capped else each[0]
+
+    async def _reached(self) -> Reached | None:
+        """The first limit of which too much was taken, or nothing is left."""
+        first: Reached | None = None
+        for tree in self._trees:
+            spent, _ = await self._others_now(tree)
+            first = first or tree.caps.used_up(self._row.spent + spent)
+        return first
+
+    async def _judged(self, mine: Spent, wanted: Spent) -> tuple[Verdict, Reached | None]:
+        """Whether a call may be made by all the limits: one that refuses counts before one that lets it wait."""
+        worst: tuple[Verdict, Reached | None] = (Verdict.ADMIT, None)
+        for tree in self._trees:
+            others, held = await self._others_now(tree)
+            judged = judge(tree.caps, spent=self._row.spent + others, held=mine + held, wanted=wanted)
+            if judged[0] is Verdict.REFUSE:
+                return judged
+            worst = judged if judged[0] is Verdict.WAIT else worst
+        return worst
 
     async def _opened(self, recorded: Spent) -> None:
         """Take up the run's row. What was set aside when a process died is spent: its calls may have been made."""
@@ -216,8 +266,9 @@ class RunLedger:
         else:
             kept = await self._load(self._who.run_id)
             if kept is None:
-                assert self._members is not None
-                await self._members.add((self._who.run_id,))
+                for tree in self._trees:
+                    assert tree.members is not None
+                    await tree.members.add((self._who.run_id,))
                 self._row = replace(self._row, spent=self._row.spent + recorded)
             else:
                 # A tool call that was counted keeps its key: it is begun again under the same one.
@@ -246,16 +297,12 @@ class RunLedger:
         row: _Row = codec.decode(record.data, _Row)
         return row
 
-    async def _run_ids(self) -> list[str]:
-        assert self._members is not None
-        return list(dict.fromkeys(entry[0] for entry in await self._members.entries()))
-
-    async def _others_now(self) -> tuple[Spent, Spent]:
+    async def _others_now(self, tree: _Tree) -> tuple[Spent, Spent]:
         """What the other runs of the tree have taken, and hold; those that have ended are read once."""
         if self._store is None:
             return Spent(), Spent()
         spent = held = Spent()
-        for run_id in await self._run_ids():
+        for run_id in await tree.run_ids():
             if run_id == self._who.run_id:
                 continue
             known = self._closed.get(run_id)
@@ -268,7 +315,7 @@ class RunLedger:
                 if row.is_closed:
                     self._closed[run_id] = row.spent
             spent += known
-        self._others = spent
+        tree.others = spent
         return spent, held
 
 

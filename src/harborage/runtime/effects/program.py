@@ -20,6 +20,7 @@ from harborage.runtime.loop.loop import run_loop
 from harborage.runtime.loop.run_spec import DEFAULT_MAX_STEPS
 from harborage.runtime.loop.seam import Concluded, Durable, RunRequest
 from harborage.runtime.loop.state import RunState
+from harborage.runtime.loop.sub_agents import SubAgent, by_tool
 from harborage.state.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from harborage.runtime.effects.context_providers import Provided
     from harborage.runtime.effects.run_resources import LiveRun
     from harborage.runtime.effects.table import AgentEffects
+
+_NO_AGENTS: Final[dict[str, SubAgent]] = {}
 
 CHILDREN_KEY: Final = "background_tasks"
 """In the metadata of a finish: the ids of the tasks that the run had started and that continue after it."""
@@ -75,6 +78,7 @@ class AgentProgram:
             has_last_word=ends_at_step_limit(live.planner),
             gated_tools=self._gates.current() if request.gated is None else request.gated,
             is_parallel_atomic=self._is_parallel_atomic,
+            sub_agents=by_tool(request.sub_agents) if request.sub_agents else _NO_AGENTS,
         )
         live.state = run
         try:
@@ -102,8 +106,9 @@ class AgentProgram:
         Raises:
             ContextUnavailableError: a provider that it cannot do without gave nothing.
         """
+        is_alone = request.is_child and not request.is_handed_over
         try:
-            provided: Provided = await io.step("context.provide", request.is_child)
+            provided: Provided = await io.step("context.provide", is_alone)
         except StepInterruptedError:
             return  # the loop sees why, and ends the run
         if provided.failure:

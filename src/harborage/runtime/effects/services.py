@@ -62,6 +62,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     another. `context_providers` are queried for each run, and hold the session memory. `stragglers` owns decisions that
     ignore their cancellation, of an embedder's own executors. `publishes_with_record` says that a run's events are
     committed with the entries that it records, so that none is published of an entry that was not recorded.
+    `has_output` says that the agent declares the type of its output, so that its answers are more than text.
     """
 
     pauses: Coordinator
@@ -88,6 +89,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     context_providers: ContextProviders | None = None
     admit: Callable[[Quadruple], Awaitable[None]] | None = None
     publishes_with_record: bool = False
+    has_output: bool = False
     logger: logging.Logger = logging.getLogger("harborage.runtime")
 
     def reraise_refusal(self, error: HarborageError) -> None:

@@ -13,6 +13,7 @@ from harborage.runtime.effects.background import follow, registry_of
 from harborage.runtime.effects.children import AWAITED, SPAWNED
 from harborage.runtime.effects.completion import TaskEnd, begin, end, fail
 from harborage.runtime.effects.run_resources import NO_TASKS
+from harborage.runtime.loop.agent_calls import JOIN, TAKE_OVER
 from harborage.runtime.loop.outcome import failed
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class TaskEffects:
             "task.fail": Note(run=self._fail),
             "task.spawn": Change(run=self._spawn, recalled=self._spawned_before, acts=True, commits=True),
             "task.await": Wait(run=self._await, waits_for=self._awaited, cut=self._left_waiting, yields_to_pause=True),
+            JOIN: Wait(run=self._await, waits_for=self._awaited, cut=self._left_waiting),
+            TAKE_OVER: Wait(run=self._take_over, waits_for=self._awaited, cut=self._left_waiting, yields_to_pause=True),
         }
 
     async def _begin(self, call: StepCall) -> None:
@@ -98,13 +101,22 @@ class TaskEffects:
             follow(self._services, live, group)
 
     async def _await(self, call: StepCall) -> Any:
+        """The outcome as the planner sees it: a heavy result is kept in the artifact store as that of a tool."""
+        return await self._ended(call, is_whole=False)
+
+    async def _take_over(self, call: StepCall) -> Any:
+        """The outcome with the whole answer, which becomes the answer of the run."""
+        return await self._ended(call, is_whole=True)
+
+    async def _ended(self, call: StepCall, *, is_whole: bool) -> Any:
         live = self._live[call.run_id]
         group = live.retained.get(call.payload)
         target, name = (call.payload, AWAITED) if group is None else (group, SPAWNED)
         on_waiting = partial(live.waiting.__setitem__, call.position)
         try:
-            # What is recorded is what the planner sees: a heavy result is kept in the artifact store as that of a tool.
             executor = self._executor(call.run_id)
+            if is_whole:
+                return await executor.join(self._who(call), target, on_waiting, live.write)
             _, seen = await executor.awaited(self._who(call), target, name, on_waiting, live.write)
         except HarborageError as error:
             self._services.reraise_refusal(error)

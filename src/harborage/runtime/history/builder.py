@@ -41,11 +41,13 @@ from harborage.runtime.history.model import (
     Totals,
 )
 from harborage.runtime.history.reading import Place, exchanges_in, open_record, place_of
+from harborage.runtime.loop.agent_calls import JOIN, TAKE_OVER, outcome_of
 from harborage.runtime.loop.arrivals import Arrivals, Woken
 from harborage.runtime.loop.dispatch import Approval
 from harborage.runtime.loop.outcome import ToolOutcome
 from harborage.runtime.loop.seam import RunRequest
 from harborage.runtime.loop.state import OpenPause, Planned, Steered
+from harborage.tasks import TaskKind
 
 _TOOL: Final = "tool."
 _APPROVE: Final = "approve."
@@ -91,6 +93,7 @@ class _Step(msgspec.Struct, kw_only=True):
     step: StepTaken
     calls: dict[str, CallMade] = {}
     children: list[ChildSpawned] = []
+    spawns: dict[str, SpawnSpec] = {}
     observation: Any = None
     ended_at: datetime | None = None
 
@@ -203,6 +206,8 @@ class _HistoryBuilder:
             return
         if entry.name.startswith((_TOOL, _APPROVE)):
             self._called(step, place, entry)
+        elif entry.name in _OF_AN_AGENT and isinstance(step.step.decision, CallTool | CallParallel):
+            self._agent_called(step, place, entry)
         elif entry.name in _OF_A_STEP:
             self._acted(step, entry)
         else:
@@ -256,6 +261,40 @@ class _HistoryBuilder:
                 return replace(call, status=CallStatus.FAILED, error=error, ended_at=entry.at)
             case Cut():
                 return replace(call, status=CallStatus.CUT, error=f"cut short: {entry.reason}", ended_at=entry.at)
+
+    def _agent_called(self, step: _Step, place: Place, entry: Begun | Done | Failed | Cut) -> None:
+        """Add an entry of a call that another agent answers: its run is started, and waited for."""
+        key, call = _call_at(step, place, _called_tool(step.step.decision, place))
+        call = replace(call, position=call.position or entry.position)
+        match entry:
+            case Begun(name="task.spawn"):
+                _, spawn = self._read(entry.payload, tuple[str, SpawnTask])
+                step.spawns[entry.position] = spawn.spec
+                call = replace(call, begun_at=call.begun_at or entry.at)
+            case Done(name="task.spawn"):
+                handle = self._read(entry.result, dict[str, Any])
+                child = replace(_child(None, handle), spec=step.spawns.get(entry.position, SpawnSpec()))
+                step.children.append(child)
+                call = replace(call, child=child.task_id, begun_at=call.begun_at or entry.at)
+                if child.error:
+                    call = replace(call, status=CallStatus.FAILED, error=child.error, ended_at=entry.at)
+                elif child.kind == TaskKind.BACKGROUND:
+                    call = replace(call, status=CallStatus.DONE, observation=handle, ended_at=entry.at)
+            case Done():
+                outcome = outcome_of(call.tool, self._read(entry.result, Any))
+                status = CallStatus(str(outcome.status))
+                call = replace(
+                    call, status=status, observation=outcome.observation, error=outcome.error, ended_at=entry.at
+                )
+            case Failed():
+                error = f"{entry.error}: {entry.message}"
+                call = replace(call, status=CallStatus.FAILED, error=error, ended_at=entry.at)
+            case Cut():
+                error = f"cut short: {entry.reason}"
+                call = replace(call, status=CallStatus.CUT, error=error, ended_at=entry.at)
+            case _:
+                pass
+        step.calls[key] = call
 
     def _acted(self, step: _Step, entry: Begun | Done | Failed | Cut) -> None:
         match entry:
@@ -324,6 +363,7 @@ class _HistoryBuilder:
 
 
 _OF_A_STEP: Final = frozenset({"task.spawn", "task.await", "dispatch", "parallel.check", "pause.request"})
+_OF_AN_AGENT: Final = frozenset({"task.spawn", "task.await", JOIN, TAKE_OVER})
 
 
 def _approved(call: CallMade, entry: Begun | Done | Failed | Cut, approval: Approval | None) -> CallMade:
@@ -354,6 +394,10 @@ def _call_at(step: _Step, place: Place, tool: str) -> tuple[str, CallMade]:
 def _tool_of(decision: Decision | None, branch: int) -> str:
     is_known = isinstance(decision, CallParallel) and branch < len(decision.branches)
     return decision.branches[branch].tool if is_known and isinstance(decision, CallParallel) else ""
+
+
+def _called_tool(decision: Decision | None, place: Place) -> str:
+    return decision.tool if isinstance(decision, CallTool) else _tool_of(decision, place.branch or 0)
 
 
 def _args(decision: Decision | None, place: Place) -> str:
@@ -396,7 +440,7 @@ def _totals(steps: Sequence[StepTaken]) -> Totals:
             cost[currency] = cost.get(currency, 0.0) + float(total)
     return Totals(
         steps=len(steps),
-        tool_calls=sum(call.begun_at is not None for step in steps for call in step.calls),
+        tool_calls=sum(call.begun_at is not None and not call.child for step in steps for call in step.calls),
         model_calls=len(asked),
         prompt_tokens=sum(int(answer.usage.get("prompt_tokens", 0)) for answer in answers),
         completion_tokens=sum(int(answer.usage.get("completion_tokens", 0)) for answer in answers),

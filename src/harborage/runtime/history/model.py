@@ -42,7 +42,8 @@ class ModelAsked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class CallMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One call of a tool. `args` are its arguments as JSON text; `branch` counts from 0 in a parallel call.
 
-    `refusal` is why an approval gate rejected it; such a call was never made.
+    `refusal` is why an approval gate rejected it; such a call was never made. `child` is the run that answers a call of
+    an agent.
     """
 
     tool: str
@@ -56,6 +57,7 @@ class CallMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str = ""
     refusal: str = ""
     approval_asked: bool = False
+    child: str = ""
     begun_at: datetime | None = None
     ended_at: datetime | None = None
 

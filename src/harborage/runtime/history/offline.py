@@ -287,6 +287,7 @@ def _replayed_agent(agent: AgentSetup, served: ReplayClient) -> AgentSetup:
     reasoner = agent.reasoner
     return replace(
         agent,
+        agents=tuple(replace(one, setup=_replayed_agent(one.setup, served)) for one in agent.agents),
         deps=NoneType,
         reasoner=replace(reasoner, model=served) if isinstance(reasoner, ReasonerConfig) else reasoner,
         options=replace(agent.options, records_model=False, limits=Limits(), provider_patience=timedelta()),

@@ -66,6 +66,13 @@ def gate(run: RunState) -> Gate:
     return GO
 
 
+def may_wait(run: RunState, finish: Finish) -> bool:
+    """Whether a run that finishes may wait for its background work instead, and be asked again: not at its last step,
+    and not when it gives up or was asked to end."""
+    is_wanted = finish.reason is FinishReason.GOAL and run.cancelling is Cancelling.NO
+    return is_wanted and run.steps < run.max_steps
+
+
 def too_many_steps(run: RunState) -> MaxStepsExceededError:
     """Return the error of a run whose planner has used up its steps."""
     return MaxStepsExceededError(f"{run.max_steps} steps without a finish; raise max_steps or let the planner finish")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import msgspec
 
 from harborage.planner import AwaitTask, CallParallel, CallTool, FailureRecord, JoinKind, JoinSpec, SpawnTask
+from harborage.runtime.loop.agent_calls import call_agent, join_agent
 from harborage.runtime.loop.apply import Observed
 from harborage.runtime.loop.arrivals import Interrupt, StepInterruptedError, WaitPutOffError
 from harborage.runtime.loop.joins import Done, Failed
@@ -74,7 +75,7 @@ def dispatch(decision: Acting, run: RunState, io: Durable) -> Awaitable[ToolOutc
         case SpawnTask():
             return _spawn(decision, run, io)
         case AwaitTask():
-            return _join(decision.task_id, io)
+            return _join(decision.task_id, run, io)
         case _ as unreachable:
             assert_never(unreachable)
 
@@ -95,14 +96,17 @@ async def dispatch_by_executor(decision: Any, run: RunState, io: Durable) -> Dis
     return dispatched
 
 
-async def call_tool(call: CallTool, run: RunState, io: Durable) -> ToolOutcome:
-    """Make one call, after the approval it may need."""
+async def call_tool(call: CallTool, run: RunState, io: Durable, *, branch: int | None = None) -> ToolOutcome:
+    """Make one call, after the approval it may need; `branch` is its place in a parallel call."""
     try:
         if call.tool in run.gated_tools:
             allowed = await _approved(call, io)
             if isinstance(allowed, ToolOutcome):
                 return allowed
             call = allowed
+        if (sub := run.sub_agents.get(call.tool)) is not None:
+            key = f"{run.who.run_id}/{run.steps}" if branch is None else f"{run.who.run_id}/{run.steps}.{branch}"
+            return await call_agent(sub, call, key, run, io)
         outcome: ToolOutcome = await io.step(f"tool.{call.tool}", call)
     except StepInterruptedError as cut:
         return failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
@@ -171,13 +175,13 @@ async def _call_parallel(decision: CallParallel, run: RunState, io: Durable) -> 
         if refusal:
             return failed(f"parallel dispatch: {refusal}")
     branches: list[Callable[[Durable], Awaitable[ToolOutcome]]] = [
-        partial(_branch, call, run) for call in decision.branches
+        partial(_branch, call, index, run) for index, call in enumerate(decision.branches)
     ]
     return joined(decision.branches, join, await io.gather(branches, join))
 
 
-async def _branch(call: CallTool, run: RunState, io: Durable) -> ToolOutcome:
-    return kept_or_raised(await call_tool(call, run, io))
+async def _branch(call: CallTool, index: int, run: RunState, io: Durable) -> ToolOutcome:
+    return kept_or_raised(await call_tool(call, run, io, branch=index))
 
 
 async def _spawn(decision: SpawnTask, run: RunState, io: Durable) -> ToolOutcome:
@@ -187,11 +191,14 @@ async def _spawn(decision: SpawnTask, run: RunState, io: Durable) -> ToolOutcome
     except StepInterruptedError as cut:
         return failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
     if decision.spec.retain_turn and "task_id" in handle:
-        return await _join(handle["task_id"], io)
+        return await _join(handle["task_id"], run, io)
     return _of_task(handle)
 
 
-async def _join(task_id: str, io: Durable) -> ToolOutcome:
+async def _join(task_id: str, run: RunState, io: Durable) -> ToolOutcome:
+    run.in_background = tuple(one for one in run.in_background if one != task_id)
+    if (sub := run.agent_tasks.get(task_id)) is not None:
+        return await join_agent(sub, task_id, io)
     try:
         return _of_task(await io.join(task_id))
     except StepInterruptedError as cut:

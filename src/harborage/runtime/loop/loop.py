@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, assert_never
 
+from msgspec.structs import replace
+
 from harborage.planner import AwaitTask, CallParallel, CallTool, Decision, Finish, RequestPause, SpawnTask
+from harborage.runtime.loop.agent_calls import handed_over, still_working
 from harborage.runtime.loop.apply import (
     Go,
     Observed,
@@ -22,6 +25,7 @@ from harborage.runtime.loop.apply import (
     apply_plan,
     apply_wake,
     gate,
+    may_wait,
     park,
     remember,
     too_many_steps,
@@ -79,7 +83,11 @@ async def run_loop(run: RunState, io: Durable, dispatch: Dispatch) -> Finish:
             case CallTool() | CallParallel() | SpawnTask() | AwaitTask() if run.steps <= run.max_steps:
                 run = await act(run, planned, decision, io, dispatch)
             case Finish():
-                return decision
+                awaited = still_working(run)
+                if not awaited or not may_wait(run, decision):
+                    return decision
+                wait = AwaitTask(awaited)
+                run = await act(run, replace(planned, decision=wait), wait, io, dispatch)
             case RequestPause() if run.cancelling is Cancelling.TOLD:
                 continue  # the planner is not called any more; the gate ends the run
             case RequestPause() if run.steps <= run.max_steps:
@@ -89,13 +97,17 @@ async def run_loop(run: RunState, io: Durable, dispatch: Dispatch) -> Finish:
 
 
 async def act(run: RunState, planned: Planned, decision: Decision, io: Durable, dispatch: Dispatch) -> RunState:
-    """Execute a decision and append the step; a wait that a pause puts off is begun again after it."""
+    """Execute a decision and append the step; a wait that a pause puts off is begun again after it.
+
+    An agent to which the conversation was handed over answers in place of the run, which ends with its answer.
+    """
     run.put_off = None
     try:
         outcome = await dispatch(decision, run, io)
     except WaitPutOffError as wait:
         run.put_off = PutOff(planned, AwaitTask(wait.target))
         return run
+    run.finish = handed_over(planned.decision, outcome, run) or run.finish
     return remember(run, planned, outcome.observed)
 
 

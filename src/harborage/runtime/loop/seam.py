@@ -16,6 +16,7 @@ from harborage.identity import Quadruple
 from harborage.planner import Finish, FinishReason, JoinSpec
 from harborage.runtime.loop.context import Context
 from harborage.runtime.loop.limits import Limits
+from harborage.runtime.loop.sub_agents import SubAgent
 from harborage.store import Status
 
 if TYPE_CHECKING:
@@ -87,6 +88,13 @@ class GatedTools(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return tool not in self.exempt if self.is_all else tool in self.names
 
 
+class InnerLimits(msgspec.Struct, frozen=True, array_like=True):
+    """Limits of a run within a tree, and of all below it: `of` is that run."""
+
+    of: str
+    limits: Limits
+
+
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a run is started with. `deadline` is absolute; `token_budget` 0 switches compression off.
 
@@ -96,7 +104,9 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     that providers are asked before its first step, `writes_memory` that its session remembers it when it reached its
     goal. A child was spawned by another run. `gated` are the tools whose calls need approval; a run of an earlier
     version, which has none on record, takes those of the worker that executes it. `agent` names the agent whose
-    planner and tools it has; it is empty for the only one of its runtime.
+    planner and tools it has; it is empty for the only one of its runtime. `sub_agents` are those that it may call.
+    `inner_limits` are further limits that the run is within, beside those of its tree. A run `is_handed_over` when the
+    conversation of its parent is its own, and its answer that of the parent.
     """
 
     who: Quadruple
@@ -118,13 +128,21 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     asks_context: bool = False
     writes_memory: bool = False
     gated: GatedTools | None = None
+    sub_agents: tuple[SubAgent, ...] = ()
+    inner_limits: tuple[InnerLimits, ...] = ()
+    is_handed_over: bool = False
 
     def within(self, parent: RunRequest | None) -> RunRequest:
-        """The same for a run that `parent` has spawned: it shares the limits of its tree."""
+        """The same for a run that `parent` has spawned: it shares the limits of its tree, and keeps its agent's own."""
         if parent is None:
             return self
-        root = "" if parent.limits is None else parent.limits_of or parent.who.run_id
-        return msgspec.structs.replace(self, limits=parent.limits, limits_of=root)
+        own = None if self.agent == parent.agent else self.limits
+        if parent.limits is None:
+            return msgspec.structs.replace(self, limits=own, limits_of="")
+        root, inner = parent.limits_of or parent.who.run_id, parent.inner_limits
+        if own is not None and not own.caps.is_open:
+            inner = (*inner, InnerLimits(self.who.run_id, own))
+        return msgspec.structs.replace(self, limits=parent.limits, limits_of=root, inner_limits=inner)
 
 
 class Concluded(msgspec.Struct, frozen=True, kw_only=True):

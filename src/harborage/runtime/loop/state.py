@@ -5,7 +5,7 @@ The loop owns its `RunState` and is the only one to change it, through the funct
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -28,6 +28,7 @@ from harborage.planner import (
 from harborage.runtime.loop.controls import ControlEvent, TaskCancelled
 from harborage.runtime.loop.limits import Spent
 from harborage.runtime.loop.pauses import PauseDecision
+from harborage.runtime.loop.sub_agents import SubAgent
 
 
 class ControlErrors(StrEnum):
@@ -131,7 +132,9 @@ class RunState(msgspec.Struct, kw_only=True):
     """One run between two steps. `steps` counts planner calls; waiting costs none. `spent` is what their model calls
     took.
 
-    With `has_last_word` the planner is called once more when its steps are used up, and must finish then.
+    With `has_last_word` the planner is called once more when its steps are used up, and must finish then. `sub_agents`
+    are those that it may call, by the name of the call; `agent_tasks` the tasks of such calls, and `in_background`
+    those whose end it was not told yet.
     """
 
     who: Quadruple
@@ -153,3 +156,6 @@ class RunState(msgspec.Struct, kw_only=True):
     pending: tuple[ToolCallDeferred, ...] = ()
     finish: Finish | None = None
     put_off: PutOff | None = None
+    sub_agents: Mapping[str, SubAgent] = {}
+    agent_tasks: dict[str, SubAgent] = {}
+    in_background: tuple[str, ...] = ()
