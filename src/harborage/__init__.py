@@ -14,6 +14,12 @@ from harborage.exports import lazy_exports
 if TYPE_CHECKING:
     from harborage.app import Agent as Agent
     from harborage.app.outputs import json_schema as json_schema
+    from harborage.app.workflow import QuestionExpiredError as QuestionExpiredError
+    from harborage.app.workflow import QuestionRejectedError as QuestionRejectedError
+    from harborage.app.workflow import ToolFailedError as ToolFailedError
+    from harborage.app.workflow import ToolRejectedError as ToolRejectedError
+    from harborage.app.workflow import WorkflowContext as WorkflowContext
+    from harborage.app.workflow.workflow import workflow as workflow
     from harborage.artifacts import ArtifactRef as ArtifactRef
     from harborage.errors import HarborageError as HarborageError
     from harborage.events import Event as Event
@@ -74,6 +80,10 @@ else:
         {
             "harborage.app": "Agent",
             "harborage.app.outputs": "json_schema",
+            "harborage.app.workflow": (
+                "QuestionExpiredError QuestionRejectedError ToolFailedError ToolRejectedError WorkflowContext"
+            ),
+            "harborage.app.workflow.workflow": "workflow",
             "harborage.artifacts": "ArtifactRef",
             "harborage.errors": "HarborageError",
             "harborage.events": "Event EventBus EventType Filter",

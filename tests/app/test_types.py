@@ -146,9 +146,67 @@ async def main() -> None:
     Agent("called", tools=[look("a")])  # refused
     await Agent("lacking", tools=[find_order]).run("go")  # refused
 """
+WORKFLOWS = """
+from dataclasses import dataclass
+from datetime import timedelta
+
+from harborage import Agent, CallContext, WorkflowContext, tool, workflow
+
+class Shop: ...
+
+@dataclass
+class Report:
+    text: str
+
+@tool(effects="read")
+async def price(item: str) -> int:
+    return 3
+
+@tool(effects="read")
+async def of_shop(ctx: CallContext[Shop], item: str) -> float:
+    return 3.0
+
+@tool
+def note(text: str) -> bool:
+    return True
+
+writer = Agent("writer", output=Report)
+plain = Agent("plain", agents=[writer, writer.background(), writer.handoff()])
+Agent("wrong", agents=writer)  # refused
+Agent("wrong", agents=["writer"])  # refused
+
+@workflow
+async def restock(ctx: WorkflowContext[Shop], goal: str) -> Report:
+    reveal_type(await ctx.call(price, item="tea"))  # int
+    reveal_type(await ctx.call(price, "tea"))  # int
+    reveal_type(await ctx.call(note, "tea"))  # bool
+    reveal_type(await ctx.call(of_shop, item="tea"))  # float
+    reveal_type(await ctx.run(writer, "go"))  # Report
+    reveal_type(await ctx.gather(ctx.call(price, "tea"), ctx.run(plain, "go")))  # tuple[int, str]
+    reveal_type(await ctx.ask("Go?", bool))  # bool
+    reveal_type(await ctx.ask("How many?", int, expires=timedelta(days=1), default=3))  # int
+    child = await ctx.spawn(writer, "go")
+    reveal_type(await child.result())  # Report
+    await ctx.call(price, itm="tea")  # refused
+    await ctx.call(price)  # refused
+    await ctx.call(price, 3)  # refused
+    await ctx.sleep(3)  # refused
+    await ctx.ask(3, bool)  # refused
+    await ctx.run("writer", "go")  # refused
+    return Report("done")
+
+@workflow  # refused
+async def wrong(goal: str) -> str:
+    return goal
+
+async def main() -> None:
+    reveal_type((await restock.run("go", deps=Shop())).output)  # Report
+    await restock.run("go")  # refused
+    await restock.run("go", deps=3)  # refused
+"""
 
 
-PROGRAMS = pytest.mark.parametrize("program", [OUTPUTS, TOOLS], ids=["outputs", "tools"])
+PROGRAMS = pytest.mark.parametrize("program", [OUTPUTS, TOOLS, WORKFLOWS], ids=["outputs", "tools", "workflows"])
 
 
 @PROGRAMS

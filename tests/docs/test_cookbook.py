@@ -23,7 +23,17 @@ PAGES = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/cookbook/
 # These only offer what a server calls; a test of their own calls it.
 SERVERS = ["docs/cookbook/web_approval.py"]
 # What a newcomer writes first is short.
-SHORT = ["tool_agent", "typed_result", "chat", "parallel_agents", "streaming", "background"]
+SHORT = [
+    "tool_agent",
+    "typed_result",
+    "chat",
+    "parallel_agents",
+    "streaming",
+    "background",
+    "sub_agent",
+    "handoff",
+    "workflow",
+]
 
 
 @pytest.mark.parametrize("page", PAGES)

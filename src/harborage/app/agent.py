@@ -26,7 +26,7 @@ from harborage.app.agent_options import (
 )
 from harborage.app.sub_agents import Called, checked_agents, setups_below
 from harborage.callables import require_async, require_sync
-from harborage.errors import known_options
+from harborage.errors import InvalidOptionError, known_options
 from harborage.runtime.effects.agent_setup import AgentSetup
 from harborage.runtime.effects.model import ModelChoice, PlannerChoice, ReasonerConfig, choose_reasoner
 from harborage.runtime.effects.options import RuntimeOptions
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from harborage.runtime.result import Result
     from harborage.runtime.run import Run
     from harborage.tools import ToolDescriptor
+from harborage.tools.typed import IN_WORKFLOW
 
 DepsT_contra = TypeVar("DepsT_contra", contravariant=True, default=None)
 OutT = TypeVar("OutT", default=str)
@@ -334,6 +335,9 @@ class Agent(Generic[DepsT_contra, OutT]):
     async def _started(self, goal: str, deps: Any, choices: RunChoices) -> Run[OutT]:
         from harborage.app.scripts import start_run  # loaded by programs without a runtime of their own
 
+        if workflow := IN_WORKFLOW.get():
+            text = f"the workflow {workflow!r} runs an agent by await ctx.run({self.name}, …), which records it"
+            raise InvalidOptionError("run", self.name, message=text)
         known_options(choices, RunChoices.__annotations__, MEANT_FOR_A_RUN)
         return await start_run(self, goal, deps=deps, **choices)
 

@@ -49,6 +49,14 @@ class OutputType(Generic[T]):
         self._is_wrapped = is_wrapped
         self._takes_text = takes_text
 
+    @property
+    def inner_schema(self) -> dict[str, Any]:
+        """The schema of the value alone, without the wrapper."""
+        if not self._is_wrapped:
+            return self.schema
+        inner = self.schema["properties"][_WRAPPED]
+        return {**inner, "$defs": self.schema["$defs"]} if "$defs" in self.schema else dict(inner)
+
     def check(self, value: Any) -> Any:
         """Return the answer as plain JSON, without the wrapper.
 

@@ -98,7 +98,8 @@ class RunContext(msgspec.Struct, kw_only=True):
     now, `artifacts_at_start` what it held at the run's first step, None where that is unknown: a prompt that begins
     with those keeps its beginning. A callback that is None is not called; with `on_chunk` the answer is streamed.
     `steps_left` is how many steps the run's own cap leaves, negative where there is none; at 0 only a finish is
-    accepted. `emit` publishes an event under this run's identity.
+    accepted. `emit` publishes an event under this run's identity. `started_at` is when this step began, as its `Step`
+    has it afterwards.
     """
 
     quadruple: Quadruple
@@ -121,6 +122,7 @@ class RunContext(msgspec.Struct, kw_only=True):
     budget: Budget = Budget()
     steps_left: int = -1
     clock: Callable[[], datetime] | None = None
+    started_at: datetime | None = None
     emit: Callable[[Event], None] | None = None
     reasoning_replay: ReasoningReplayMode | str | None = None
     memory_blocks: MemoryBlocks | None = None

@@ -69,7 +69,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `observation` is raw, `llm_observation` is the form for the model and wins where both are there. `reasoning_trace`
     is the model's reasoning, `assistant_preamble` the prose that came with its tool calls. `error` says why there is no
     result: the tool failed or was refused, or the decision could not be applied; `failure` is set as well where the
-    kind is known. A parallel call has an error for each branch, in the observation.
+    kind is known. A parallel call has an error for each branch, in the observation. `statuses` says of each call how it
+    ended, such as `rejected` or `unknown`; it is empty where all are done.
     """
 
     action: Any = None
@@ -84,6 +85,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     started_at: datetime = msgspec.field(default_factory=_unset_time)
     latency_ms: int = 0
     token_estimate: int = 0
+    statuses: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.started_at is None:

@@ -135,6 +135,7 @@ class RunStarter:
             writes_memory=remembers,
             gated=chosen.gates.current(),
             sub_agents=chosen.sub_agents,
+            is_workflow=chosen.is_workflow,
         )
 
     async def _request_of(self, run_id: str) -> RunRequest | None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
 from types import MethodType
-from typing import Any, Concatenate, Generic, overload
+from typing import Any, Concatenate, Final, Generic, overload
 
 from msgspec.structs import replace
 from typing_extensions import ParamSpec, TypeVar
 
 from harborage.tools.errors import UnsupportedTypeError
 from harborage.tools.model import ToolBody, ToolDescriptor
+
+IN_WORKFLOW: Final[ContextVar[str]] = ContextVar("in_workflow", default="")
+"""The workflow whose code is executed now; what it does must go through its context, or it would not be recorded."""
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -31,6 +35,9 @@ class FunctionTool(ToolDescriptor[DepsT_contra], Generic[DepsT_contra], frozen=T
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         assert self.function is not None
+        if workflow := IN_WORKFLOW.get():
+            how = f"the workflow {workflow!r} calls a tool by await ctx.call({self.tool.name}, …)"
+            raise UnsupportedTypeError(self.tool.name, f"called like a function it would not be recorded; {how}")
         if self.takes_context:
             how = f"call {self.tool.name}.function(ctx, …) outside a run"
             raise UnsupportedTypeError(self.tool.name, f"its first parameter is the context of a call; {how}")

@@ -50,6 +50,8 @@ RULES = {
     "task.spawn": (True, False, False, True),
     "task.await": (False, True, True, False),
     "task.join": (False, True, True, False),
+    "timer": (False, True, True, False),
+    "ask": (True, True, True, False),
     "task.take_over": (False, True, True, False),
 }
 

@@ -85,7 +85,7 @@ def cut(name: str) -> StepInterruptedError:
 
 async def dispatch(decision: Any, run: RunState, io: Any) -> tuple[Any, Any]:
     """What is observed of a decision, whole and for the planner, where no kind of failure is known."""
-    observation, for_planner, failure, error = (await carry_out(decision, run, io)).observed
+    observation, for_planner, failure, error, _ = (await carry_out(decision, run, io)).observed
     assert failure is None
     assert error == (observation["error"] if isinstance(observation, dict) and observation.keys() == {"error"} else "")
     return observation, for_planner

@@ -92,7 +92,8 @@ class AgentSetup(msgspec.Struct, frozen=True, kw_only=True):
 
     `remembers` says whether each run has the memory of its session; otherwise only those that ask for it have it.
     `value` is what described the agent, for programs that start its runs by it; `decode` makes its output of the
-    payload of a finish. `deps` is the type of what its tools depend on, `agents` are those that it may call.
+    payload of a finish. `deps` is the type of what its tools depend on, `agents` are those that it may call; the
+    planner of one that `is_workflow` is a function with waits of its own.
     """
 
     reasoner: Planner | ReasonerConfig
@@ -108,6 +109,7 @@ class AgentSetup(msgspec.Struct, frozen=True, kw_only=True):
     decode: Callable[[Any], Any] | None = None
     deps: Any = NoneType
     agents: tuple[SubAgentSetup, ...] = ()
+    is_workflow: bool = False
 
 
 def only_agent(

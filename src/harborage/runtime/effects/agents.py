@@ -98,6 +98,7 @@ class AgentParts(msgspec.Struct, frozen=True, kw_only=True):
     token_budget: int
     check_price: Callable[[], Awaitable[None]]
     sub_agents: tuple[SubAgent, ...] = ()
+    is_workflow: bool = False
 
 
 class Agents:
@@ -294,6 +295,7 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
         token_budget=reasoner.token_budget(options.token_budget),
         check_price=reasoner.check_price,
         sub_agents=tuple(one.called for one in setup.agents),
+        is_workflow=setup.is_workflow,
     )
 
 

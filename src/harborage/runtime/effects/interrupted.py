@@ -6,9 +6,6 @@ before a person. If its outcome cannot be found out, it is `unknown`, and that i
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,21 +14,17 @@ from harborage import codec
 from harborage.events import EventType, ToolInterruptedPayload
 from harborage.planner import CallTool, PauseReason
 from harborage.runtime.durable.steps import Recovery, StepCall, Waiting
-from harborage.runtime.effects.approval.answering import WaitingCall
-from harborage.runtime.effects.approval.model import ApprovalRequest, fingerprint_of
-from harborage.runtime.effects.steering import RESUMES, apply_mid_step
-from harborage.runtime.loop.errors import PayloadInvalidError
+from harborage.runtime.effects.approval.model import fingerprint_of
+from harborage.runtime.effects.questions import Questions, takes_no_args
 from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome, unknown
 from harborage.runtime.loop.pauses import Pause, PauseDecision, PauseRequest
 from harborage.tools import OnUnknown
 
 if TYPE_CHECKING:
-    from harborage.events.bus import RunWriter
     from harborage.identity import Quadruple
     from harborage.runtime.effects.executor import CatalogToolExecutor
     from harborage.runtime.effects.run_resources import LiveRun
     from harborage.runtime.effects.services import AgentServices
-    from harborage.runtime.loop.controls import ControlEvent
 
 QUESTION = "unknown_outcome"
 """The `question` in the payload of the pause that asks a person for the outcome."""
@@ -40,9 +33,9 @@ QUESTION = "unknown_outcome"
 class InterruptedCalls:
     """Resolves the interrupted calls of all runs of a process."""
 
-    def __init__(self, services: AgentServices) -> None:
+    def __init__(self, services: AgentServices, questions: Questions) -> None:
         self._services = services
-        self._waiting: dict[str, WaitingCall] = {}
+        self._questions = questions
 
     def decide_recovery(self, executor: CatalogToolExecutor, who: Quadruple, call: StepCall) -> Recovery:
         """Return what the tool's policy does with an interrupted call."""
@@ -69,41 +62,12 @@ class InterruptedCalls:
 
     def find_wait(self, call: StepCall) -> Waiting | None:
         """Return until when an interrupted call waits for a person; None if it does not only wait."""
-        waiting = self._waiting.get(call.key)
-        return Waiting(waiting.pause.deadline) if waiting is not None and waiting.is_idle else None
-
-    def route_answer(
-        self, who: Quadruple, control: ControlEvent, write: RunWriter | None
-    ) -> Coroutine[Any, Any, None] | None:
-        """Return the work of resolving an interrupted call by a control; None if no call of this run waits for it.
-
-        `write` is how the run commits.
-        """
-        token = (control.payload or {}).get("token")
-        decision = RESUMES.get(control.type)
-        for waiting in self._waiting.values():
-            if decision is not None and waiting.token == token and waiting.request.identity == who:
-                return apply_mid_step(
-                    self._services, who, control, partial(self._resolve, waiting.token, decision, control, write)
-                )
-        return None
-
-    async def _resolve(
-        self, token: str, decision: PauseDecision, control: ControlEvent, write: RunWriter | None
-    ) -> None:
-        if decision is PauseDecision.APPROVE and (control.payload or {}).get("args") is not None:
-            raise PayloadInvalidError(
-                "APPROVE: a call that was interrupted is made again with its own arguments; leave payload.args out",
-                bound="args",
-            )
-        answer, who = dict(control.payload or {}), control.identity
-        await self._services.pauses.resume(token, decision, answer, who=who, write=write)
+        return self._questions.find_wait(call.key)
 
     async def _ask_person(self, live: LiveRun, call: StepCall) -> Pause:
         """Ask a person for the outcome of the call; return the pause once it is answered or has expired."""
         services, who = self._services, live.base.quadruple
         wanted: CallTool = call.payload
-        request = ApprovalRequest(tool=wanted.tool, args=wanted.args, identity=who, key=call.key)
         question = PauseRequest(
             identity=who,
             reason=PauseReason.AWAIT_INPUT,
@@ -118,23 +82,7 @@ class InterruptedCalls:
             # A call that was repeated after an answer, and interrupted again, opens another pause.
             key=f"unknown:{call.key}/{call.begun}",
         )
-        try:
-            pause = await services.pauses.request(question, write=live.write, is_repeated=True)
-        except asyncio.CancelledError:
-            live.was_cut_at_gate = True  # the pause may have been stored all the same
-            raise
-        if not pause.is_paused:
-            return pause
-        waiting = self._waiting[call.key] = WaitingCall(request, pause, services.pauses, services.clock)
-        try:
-            live.mailbox.route_queued_answers()
-            return await waiting.wait()
-        except asyncio.CancelledError:
-            live.unanswered += (pause.token,)
-            raise
-        finally:
-            del self._waiting[call.key]
-            waiting.close()
+        return await self._questions.ask(live, call.key, question, takes_no_args)
 
     def _shown(self, args: bytes) -> Any:
         """Return the arguments as a person is shown them; only their length if they are no JSON."""

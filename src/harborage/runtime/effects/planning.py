@@ -47,7 +47,7 @@ from harborage.planner import (
     mechanical_fold,
 )
 from harborage.planner.compression import apply_summary
-from harborage.runtime.durable.engine import PROVIDER_UNAVAILABLE
+from harborage.runtime.durable.engine import PROVIDER_UNAVAILABLE, HistoryMismatchError
 from harborage.runtime.durable.steps import StepCall, StepPutOffError
 from harborage.runtime.effects.ledger import StepAccount
 from harborage.runtime.effects.outages import next_attempt, outage_of
@@ -274,7 +274,7 @@ async def _decide(services: AgentServices, live: LiveRun, run: RunState, account
     known = run.trajectory.summary
     if live.compression is not None and context.budget.token_budget > 0:
         await compress_to_budget(services, live.compression, context, run.trajectory)
-    started_at = services.stamp.now()
+    started_at = context.started_at = services.stamp.now()
     before = services.clock.monotonic()
     task = asyncio.current_task()
     counters = None if context.repair_counters is None else replace(context.repair_counters)
@@ -287,7 +287,7 @@ async def _decide(services: AgentServices, live: LiveRun, run: RunState, account
                 raise
             answer = await _decide_on_shortened(services, live, context, run, counters)
     except BaseException as error:
-        if is_order_to_stop(error, task):
+        if is_order_to_stop(error, task) or isinstance(error, HistoryMismatchError):
             raise
         is_passing = services.patience is not None and outage_of(error) is not None
         if services.announces and not is_passing and account.refused is None and account.fault is None:

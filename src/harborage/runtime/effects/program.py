@@ -78,6 +78,7 @@ class AgentProgram:
             has_last_word=ends_at_step_limit(live.planner),
             gated_tools=self._gates.current() if request.gated is None else request.gated,
             is_parallel_atomic=self._is_parallel_atomic,
+            is_workflow=request.is_workflow,
             sub_agents=by_tool(request.sub_agents) if request.sub_agents else _NO_AGENTS,
         )
         live.state = run

@@ -49,6 +49,7 @@ from harborage.runtime.effects.interrupted import InterruptedCalls
 from harborage.runtime.effects.ledger import call_keys, metered
 from harborage.runtime.effects.planning import plan, restore_planned
 from harborage.runtime.effects.providing import context_effects
+from harborage.runtime.effects.questions import Questions, WorkflowWaits
 from harborage.runtime.effects.run_resources import withheld
 from harborage.runtime.effects.steering import open_pause, route_answer, steer
 from harborage.runtime.effects.task_effects import TaskEffects
@@ -75,7 +76,8 @@ class AgentEffects:
     def __init__(self, services: AgentServices) -> None:
         self._services = services
         self._live: dict[str, LiveRun] = {}
-        self._interrupted = InterruptedCalls(services)
+        self._questions = Questions(services)
+        self._interrupted = InterruptedCalls(services, self._questions)
 
     def admit(self, live: LiveRun) -> None:
         """Let effects find the live side of a run."""
@@ -123,7 +125,7 @@ class AgentEffects:
             live = self._live.get(who.run_id)
             write = None if live is None else live.write
             routed = route_answer(self._services, who, control, write)
-            return routed or self._interrupted.route_answer(who, control, write)
+            return routed or self._questions.route_answer(who, control, write)
 
         return route
 
@@ -165,6 +167,7 @@ class AgentEffects:
                     waits_for=self._interrupted.find_wait,
                 ),
                 **context_effects(self._services, self._live),
+                **WorkflowWaits(self._services, self._questions, self._live).table(),
                 **TaskEffects(self._services, self._live, self._executor).table(),
             }
         )

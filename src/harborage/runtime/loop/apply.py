@@ -87,13 +87,14 @@ class Observed(NamedTuple):
     """An observation as it was and as the planner sees it; `failure` is the failure, if its kind is known.
 
     `error` is why the step has no result. A parallel call has the errors of its branches and its join in the
-    observation.
+    observation. `statuses` says how each call ended, where not all are done.
     """
 
     observation: Any
     for_planner: Any
     failure: FailureRecord | None = None
     error: str = ""
+    statuses: tuple[str, ...] = ()
 
 
 def apply_arrivals(run: RunState, arrivals: Arrivals) -> RunState:
@@ -230,7 +231,7 @@ def apply_plan(run: RunState, planned: Planned) -> RunState:
 
 def remember(run: RunState, planned: Planned, observed: Observed) -> RunState:
     """Append the step: the decision, the observation, and the notes of the planner."""
-    observation, for_planner, failure, error = observed
+    observation, for_planner, failure, error, statuses = observed
     run.trajectory.steps.append(
         Step(
             action=planned.decision,
@@ -242,6 +243,7 @@ def remember(run: RunState, planned: Planned, observed: Observed) -> RunState:
             assistant_preamble=planned.preamble,
             started_at=UNSET_TIME if planned.started_at is None else planned.started_at,
             latency_ms=planned.latency_ms,
+            statuses=statuses,
         )
     )
     return run

@@ -27,6 +27,7 @@ from harborage.runtime.loop.outcome import (
     joined,
     kept_or_raised,
 )
+from harborage.runtime.loop.workflow_waits import WAITS, wait_in_workflow
 
 if TYPE_CHECKING:
     from harborage.runtime.loop.seam import Durable
@@ -61,7 +62,7 @@ class Dispatched(msgspec.Struct, frozen=True, array_like=True):
 
 def not_done(outcome: ToolOutcome) -> Dispatched:
     """The outcome of a decision that came to nothing."""
-    observation, seen, failure, error = outcome.observed
+    observation, seen, failure, error, _ = outcome.observed
     return Dispatched(observation, seen, False, failure, error)
 
 
@@ -104,6 +105,8 @@ async def call_tool(call: CallTool, run: RunState, io: Durable, *, branch: int |
             if isinstance(allowed, ToolOutcome):
                 return allowed
             call = allowed
+        if run.is_workflow and call.tool in WAITS:
+            return await wait_in_workflow(call, io)
         if (sub := run.sub_agents.get(call.tool)) is not None:
             key = f"{run.who.run_id}/{run.steps}" if branch is None else f"{run.who.run_id}/{run.steps}.{branch}"
             return await call_agent(sub, call, key, run, io)

@@ -53,13 +53,14 @@ class ToolOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """The outcome of a call: what it returned, or `{"error": …}`.
 
     `for_planner` is the reduced form of a heavy result, present only when it differs. `code` is the kind of a failure
-    that a planner can do something about.
+    that a planner can do something about. `branches` are the statuses of a parallel call, where not all are done.
     """
 
     status: OutcomeStatus
     observation: Any = None
     for_planner: Any = msgspec.UNSET
     code: str = ""
+    branches: tuple[str, ...] = ()
 
     @property
     def seen(self) -> Any:
@@ -70,10 +71,10 @@ class ToolOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     def observed(self) -> Observed:
         """The outcome as the step that is remembered."""
         if self.status is OutcomeStatus.DONE and not self.code:
-            return Observed(self.observation, self.seen)
+            return Observed(self.observation, self.seen, statuses=self.branches)
         failure = FailureRecord(code=self.code, message=self.error, attempts=1) if self.code else None
         error = "" if isinstance(self.observation, ParallelObservation) else self.error
-        return Observed(self.observation, self.seen, failure, error)
+        return Observed(self.observation, self.seen, failure, error, self.branches or (str(self.status),))
 
     @property
     def error(self) -> str:
@@ -149,10 +150,12 @@ def joined(calls: Sequence[CallTool], join: JoinSpec, branches: Sequence[BranchO
     whole = tuple(_entry(at, calls[at], outcomes[at], outcomes[at].observation) for at in places)
     observation = ParallelObservation(branches=whole, error=shortfall)
     status = OutcomeStatus.FAILED if shortfall else OutcomeStatus.DONE
+    is_done = all(one.status is OutcomeStatus.DONE for one in outcomes)
+    statuses = () if is_done else tuple(str(outcomes[at].status) for at in places)
     if all(one.for_planner is msgspec.UNSET for one in outcomes):
-        return ToolOutcome(status, observation)
+        return ToolOutcome(status, observation, branches=statuses)
     seen = tuple(_entry(at, calls[at], outcomes[at], outcomes[at].seen) for at in places)
-    return ToolOutcome(status, observation, ParallelObservation(branches=seen, error=shortfall))
+    return ToolOutcome(status, observation, ParallelObservation(branches=seen, error=shortfall), branches=statuses)
 
 
 def _settled(outcome: BranchOutcome[ToolOutcome]) -> ToolOutcome:

@@ -105,7 +105,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     goal. A child was spawned by another run. `gated` are the tools whose calls need approval; a run of an earlier
     version, which has none on record, takes those of the worker that executes it. `agent` names the agent whose
     planner and tools it has; it is empty for the only one of its runtime. `sub_agents` are those that it may call.
-    `inner_limits` are further limits that the run is within, beside those of its tree. A run `is_handed_over` when the
+    `inner_limits` are further limits that the run is within, beside those of its tree. A run that `is_workflow` may
+    call the waits of workflows. It `is_handed_over` when the
     conversation of its parent is its own, and its answer that of the parent.
     """
 
@@ -131,6 +132,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sub_agents: tuple[SubAgent, ...] = ()
     inner_limits: tuple[InnerLimits, ...] = ()
     is_handed_over: bool = False
+    is_workflow: bool = False
 
     def within(self, parent: RunRequest | None) -> RunRequest:
         """The same for a run that `parent` has spawned: it shares the limits of its tree, and keeps its agent's own."""

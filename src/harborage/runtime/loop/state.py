@@ -132,8 +132,9 @@ class RunState(msgspec.Struct, kw_only=True):
     """One run between two steps. `steps` counts planner calls; waiting costs none. `spent` is what their model calls
     took.
 
-    With `has_last_word` the planner is called once more when its steps are used up, and must finish then. `sub_agents`
-    are those that it may call, by the name of the call; `agent_tasks` the tasks of such calls, and `in_background`
+    With `has_last_word` the planner is called once more when its steps are used up, and must finish then. A run that
+    `is_workflow` may call the waits of workflows. `sub_agents` are those that it may call, by the name of the call;
+    `agent_tasks` the tasks of such calls, and `in_background`
     those whose end it was not told yet.
     """
 
@@ -156,6 +157,7 @@ class RunState(msgspec.Struct, kw_only=True):
     pending: tuple[ToolCallDeferred, ...] = ()
     finish: Finish | None = None
     put_off: PutOff | None = None
+    is_workflow: bool = False
     sub_agents: Mapping[str, SubAgent] = {}
     agent_tasks: dict[str, SubAgent] = {}
     in_background: tuple[str, ...] = ()

@@ -1,0 +1,263 @@
+"""`@workflow`: an async function as an agent, with the tools and agents that its code names."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from types import CodeType, FunctionType, ModuleType, NoneType
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, get_args, get_origin, get_type_hints
+
+import msgspec
+from typing_extensions import TypeVar as DefaultTypeVar
+
+from harborage import codec
+from harborage.app.agent import Agent
+from harborage.app.outputs import output_type
+from harborage.app.sub_agents import setups_below
+from harborage.app.workflow.errors import WorkflowInvalidError
+from harborage.app.workflow.execution import Function, WorkflowPlanner
+from harborage.app.workflow.operations import WorkflowContext
+from harborage.errors import known_options
+from harborage.planner.answers import AnswerInvalidError
+from harborage.runtime.effects.agent_setup import AgentSetup, tool_name
+from harborage.runtime.effects.options import RuntimeOptions
+from harborage.tools import ToolDescriptor
+
+if TYPE_CHECKING:
+    from typing import overload
+
+    from harborage.app.agent_options import ApprovalChoice
+    from harborage.runtime.loop.limits import Limits
+
+GoalT = TypeVar("GoalT")
+OutT = DefaultTypeVar("OutT", default=Any)
+DepsT = DefaultTypeVar("DepsT", default=None)
+
+_STEPS: Final = 1_000_000
+"""A loop in a workflow is ended by its code, or by `limits`."""
+
+
+class WorkflowOptions(TypedDict, total=False):
+    """What `@workflow(…)` may say beside its function.
+
+    `tools` and `agents` are those that the function reaches in a way that its code does not show, such as by a
+    dictionary. `approvals` and `limits` are as of `Agent`; `name` is the function's own without one.
+    """
+
+    name: str
+    description: str
+    tools: Sequence[ToolDescriptor[Any]]
+    agents: Sequence[Agent[Any, Any]]
+    approvals: ApprovalChoice | None
+    limits: Limits | None
+    options: RuntimeOptions
+
+
+class Workflow(Agent[DepsT, OutT]):
+    """An async function as an agent: `run`, `start`, `stream` and `Runtime([restock])` are as of every agent.
+
+    Raises:
+        WorkflowInvalidError: the function is not async, has other parameters than a context and a goal, or does not
+            say what it returns; the text says what to write.
+        UnknownOptionError: there is no such option.
+    """
+
+    __slots__ = ("_function", "_goal", "_said")
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, function: Any, **options: Any) -> Self:
+            known_options(options, WorkflowOptions.__annotations__, {})
+            return object.__new__(cls)
+
+    def __init__(self, function: Function, **options: Unpack[WorkflowOptions]) -> None:
+        goal, deps, output = _read_signature(function)
+        object.__setattr__(self, "_function", function)
+        object.__setattr__(self, "_goal", goal)
+        object.__setattr__(self, "_said", dict(options))
+        super().__init__(
+            options.get("name", function.__name__),
+            planner=_Undecided(),
+            output=output,
+            deps=deps,
+            tools=options.get("tools", ()),
+            agents=options.get("agents", ()),
+            limits=options.get("limits"),
+            approvals=options.get("approvals"),
+            description=options.get("description", inspect.getdoc(function) or ""),
+            options=options.get("options", RuntimeOptions(max_steps=_STEPS)),
+        )
+
+    _function: Function
+    _goal: Any
+    _said: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"Workflow({self.name!r})"
+
+    def replace(self, **changes: Any) -> Workflow[DepsT, OutT]:
+        """Return the same workflow with other options.
+
+        Raises:
+            UnknownOptionError: there is no such option.
+        """
+        return Workflow(self._function, **(self._said | changes))
+
+    def setup(self) -> AgentSetup:
+        """What a runtime opens for this workflow: the tools and agents that its code names, too."""
+        found = list(_named(self._function))
+        tools = _distinct([*self.tools, *(one for one in found if isinstance(one, ToolDescriptor))])
+        named = [one.agent for one in self.agents] + [
+            one for one in found if isinstance(one, Agent) and one is not self
+        ]
+        below = Agent("below", agents=_distinct(named)).agents
+        known = {one.tool.name for one in tools} | {tool_name(one.name) for one in below}
+        planner = WorkflowPlanner(
+            self.name, self._function, frozenset(known), read_goal=self._read_goal, write=self._write
+        )
+        setup = super().setup()
+        return msgspec.structs.replace(
+            setup, reasoner=planner, tools=tuple(tools), agents=setups_below(below, None), is_workflow=True
+        )
+
+    async def _started(self, goal: Any, deps: Any, choices: Any) -> Any:
+        return await super()._started(self._write_goal(goal), deps, choices)
+
+    def _write_goal(self, goal: Any) -> str:
+        if self._goal is str:
+            return goal  # type: ignore[no-any-return] # checked where every goal is
+        return codec.encode_text(codec.to_plain(goal, "goal"), "goal")
+
+    def _read_goal(self, goal: str) -> Any:
+        if self._goal is str:
+            return goal
+        reader = output_type(self._goal)
+        assert reader is not None
+        try:
+            return reader.decode(codec.decode(goal))
+        except (msgspec.DecodeError, AnswerInvalidError) as error:
+            what = getattr(self._goal, "__name__", str(self._goal))
+            raise WorkflowInvalidError(f"the goal of {self.name!r} is the JSON of a {what}: {error}") from error
+
+    def _write(self, value: Any) -> Any:
+        """The payload of what the function returned.
+
+        Raises:
+            WorkflowInvalidError: it is not of the type that the function declares.
+        """
+        plain = codec.to_plain(value, f"what {self.name} returned")
+        if self._output_type is None:
+            if not isinstance(value, str):
+                raise WorkflowInvalidError(f"{self.name!r} returned a {type(value).__name__}, not the str it declares")
+            return plain
+        try:
+            return self._output_type.check(plain)
+        except AnswerInvalidError as error:
+            raise WorkflowInvalidError(f"{self.name!r} returned something else than it declares: {error}") from error
+
+
+class _Undecided:
+    """The planner of a workflow that no runtime has opened."""
+
+    async def next(self, run: Any) -> Any:
+        raise WorkflowInvalidError("this workflow was not opened by a runtime; give it to Runtime([…]) or run it")
+
+
+if TYPE_CHECKING:
+
+    @overload
+    def workflow(
+        function: Callable[[WorkflowContext[DepsT], Any], Coroutine[Any, Any, OutT]],
+    ) -> Workflow[DepsT, OutT]: ...
+
+    @overload
+    def workflow(
+        **options: Unpack[WorkflowOptions],
+    ) -> Callable[[Callable[[WorkflowContext[DepsT], Any], Coroutine[Any, Any, OutT]]], Workflow[DepsT, OutT]]: ...
+
+
+def workflow(function: Any = None, **options: Any) -> Any:
+    """Make a workflow of an async function: `@workflow` or `@workflow(limits=…)`.
+
+    The function gets a `WorkflowContext` and the goal, and says what it returns. Each await of a method of the context
+    is one step of its run, which is recorded, so the run goes on after a crash, and waits for days without memory.
+
+    Raises:
+        WorkflowInvalidError: the function cannot be one; the text says why.
+        UnknownOptionError: there is no such option.
+    """
+    if function is None:
+        return lambda one: Workflow(one, **options)
+    return Workflow(function, **options)
+
+
+def _read_signature(function: Any) -> tuple[Any, Any, Any]:
+    """The types of the goal, of the dependencies and of the result.
+
+    Raises:
+        WorkflowInvalidError: the function cannot be a workflow.
+    """
+    name = getattr(function, "__name__", repr(function))
+    shape = f"async def {name}(ctx: WorkflowContext, goal: str) -> str"
+    if not inspect.iscoroutinefunction(function):
+        raise WorkflowInvalidError(f"@workflow: {name} is not async; write {shape}")
+    parameters = list(inspect.signature(function).parameters.values())
+    if len(parameters) != 2 or any(one.kind is not one.POSITIONAL_OR_KEYWORD for one in parameters):
+        raise WorkflowInvalidError(f"@workflow: {name} takes the context and the goal; write {shape}")
+    try:
+        hints = get_type_hints(function)
+    except NameError as error:
+        raise WorkflowInvalidError(f"@workflow: {name}: {error}; its types are imported at runtime") from error
+    context = hints.get(parameters[0].name)
+    if context is not WorkflowContext and get_origin(context) is not WorkflowContext:
+        raise WorkflowInvalidError(f"@workflow: {name}: its first parameter is a WorkflowContext; write {shape}")
+    if "return" not in hints or parameters[1].name not in hints:
+        raise WorkflowInvalidError(f"@workflow: {name} does not say the types of its goal and result; write {shape}")
+    [deps] = get_args(context) or (NoneType,)
+    return hints[parameters[1].name], deps, hints["return"]
+
+
+def _named(function: Any) -> Iterator[Any]:
+    """The tools and agents that the code of a function names, and that of its module's functions that it calls."""
+    left, seen = [function], set()
+    while left:
+        one = left.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        for value in _values(one):
+            if isinstance(value, ToolDescriptor | Agent):
+                yield value
+            elif isinstance(value, FunctionType) and value.__module__ == function.__module__:
+                left.append(value)
+
+
+def _values(function: FunctionType) -> Iterator[Any]:
+    names = set(_names(function.__code__))
+    scope: Mapping[str, Any] = function.__globals__ | dict(_closure(function))
+    for name in names:
+        value = scope.get(name)
+        if isinstance(value, ModuleType):
+            yield from (vars(value)[inner] for inner in names if inner in vars(value))
+        elif value is not None:
+            yield value
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    yield from code.co_freevars
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _closure(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            continue  # of a name that has no value yet
+
+
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    return list({id(one): one for one in values}.values())

@@ -1,0 +1,178 @@
+"""Questions that a step asks a person while it is under way, and the waits of workflows that need no tool."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from harborage.clock import sleep
+from harborage.errors import error_text
+from harborage.planner import PauseReason
+from harborage.runtime.durable.steps import Effect, StepCall, Wait, Waiting
+from harborage.runtime.effects.approval.answering import WaitingCall
+from harborage.runtime.effects.approval.model import ApprovalRequest
+from harborage.runtime.effects.steering import RESUMES, apply_mid_step
+from harborage.runtime.loop.errors import PayloadInvalidError
+from harborage.runtime.loop.pauses import Pause, PauseDecision, PauseRequest
+from harborage.runtime.loop.workflow_waits import ASK_STEP, TIMER_STEP, Answered, Question, Sleep
+from harborage.tools import ToolInvalidArgsError
+from harborage.tools.schema import schema_validator
+
+if TYPE_CHECKING:
+    from harborage.events.bus import RunWriter
+    from harborage.identity import Quadruple
+    from harborage.runtime.effects.run_resources import LiveRun
+    from harborage.runtime.effects.services import AgentServices
+    from harborage.runtime.loop.controls import ControlEvent
+
+Check = Callable[[PauseDecision, dict[str, Any]], None]
+"""Refuses an answer that the question cannot take: `check(decision, payload)` raises PayloadInvalidError."""
+
+
+class Questions:
+    """The open questions of the steps of all runs of a process."""
+
+    def __init__(self, services: AgentServices) -> None:
+        self._services = services
+        self._waiting: dict[str, tuple[WaitingCall, Check]] = {}
+
+    async def ask(self, live: LiveRun, key: str, question: PauseRequest, check: Check) -> Pause:
+        """Ask a person; return the pause once it is answered or has expired. `key` is that of the step."""
+        services = self._services
+        try:
+            pause = await services.pauses.request(question, write=live.write, is_repeated=True)
+        except asyncio.CancelledError:
+            live.was_cut_at_gate = True  # the pause may have been stored all the same
+            raise
+        if not pause.is_paused:
+            return pause
+        request = ApprovalRequest(tool="", args=b"", identity=live.base.quadruple, key=key)
+        waiting = WaitingCall(request, pause, services.pauses, services.clock)
+        self._waiting[key] = (waiting, check)
+        try:
+            live.mailbox.route_queued_answers()
+            return await waiting.wait()
+        except asyncio.CancelledError:
+            live.unanswered += (pause.token,)
+            raise
+        finally:
+            del self._waiting[key]
+            waiting.close()
+
+    def find_wait(self, key: str) -> Waiting | None:
+        """Return until when a step waits for a person; None if it does not only wait."""
+        waiting = self._waiting.get(key, (None, None))[0]
+        return Waiting(waiting.pause.deadline) if waiting is not None and waiting.is_idle else None
+
+    def route_answer(
+        self, who: Quadruple, control: ControlEvent, write: RunWriter | None
+    ) -> Coroutine[Any, Any, None] | None:
+        """Return the work of answering a step's question by a control; None if no step of this run waits for it.
+
+        `write` is how the run commits.
+        """
+        token = (control.payload or {}).get("token")
+        decision = RESUMES.get(control.type)
+        for waiting, check in self._waiting.values():
+            if decision is not None and waiting.token == token and waiting.request.identity == who:
+                work = partial(self._resolve, waiting.token, decision, control, write, check)
+                return apply_mid_step(self._services, who, control, work)
+        return None
+
+    async def _resolve(
+        self, token: str, decision: PauseDecision, control: ControlEvent, write: RunWriter | None, check: Check
+    ) -> None:
+        answer, who = dict(control.payload or {}), control.identity
+        check(decision, answer)
+        await self._services.pauses.resume(token, decision, answer, who=who, write=write)
+
+
+def takes_no_args(decision: PauseDecision, payload: dict[str, Any]) -> None:
+    """Accept an approval of an interrupted call, unless it replaces the arguments.
+
+    Raises:
+        PayloadInvalidError: it does.
+    """
+    if decision is PauseDecision.APPROVE and payload.get("args") is not None:
+        raise PayloadInvalidError(
+            "APPROVE: a call that was interrupted is made again with its own arguments; leave payload.args out",
+            bound="args",
+        )
+
+
+class WorkflowWaits:
+    """The waits of workflows, as effects. `runs` are those under way here."""
+
+    def __init__(self, services: AgentServices, questions: Questions, runs: Mapping[str, LiveRun]) -> None:
+        self._services = services
+        self._questions = questions
+        self._live = runs
+
+    def table(self) -> dict[str, Effect]:
+        """The effects by name."""
+        return {
+            TIMER_STEP: Wait(run=self._sleep, waits_for=lambda call: Waiting(call.payload.until)),
+            ASK_STEP: Wait(
+                run=self._ask,
+                result=Answered,
+                waits_for=lambda call: self._questions.find_wait(self._live[call.run_id].key(call)),
+                cut=self._unanswered,
+                commits=True,
+            ),
+        }
+
+    async def _sleep(self, call: StepCall) -> None:
+        wanted: Sleep = call.payload
+        while (left_s := (wanted.until - self._services.stamp.now()).total_seconds()) > 0:
+            await sleep(self._services.clock, left_s)
+
+    async def _ask(self, call: StepCall) -> Answered:
+        question: Question = call.payload
+        live, services = self._live[call.run_id], self._services
+        until = services.answer_by(services.pause_ttl, live.base.budget.deadline)
+        if question.expires is not None:
+            until = question.expires if until is None else min(until, question.expires)
+        asked = PauseRequest(
+            identity=live.base.quadruple,
+            reason=PauseReason.AWAIT_INPUT,
+            payload={"question": question.question, "schema": question.schema},
+            deadline=until,
+            key=f"ask:{live.key(call)}",
+        )
+        return answered(await self._questions.ask(live, live.key(call), asked, partial(check_answer, question)))
+
+    def _unanswered(self, call: StepCall) -> None:
+        """An earlier process may have asked already: whoever was to answer is told when the run ends."""
+        self._live[call.run_id].was_cut_at_gate = True
+
+
+def check_answer(question: Question, decision: PauseDecision, payload: dict[str, Any]) -> None:
+    """Accept an answer of the type that was asked for; an approval is the answer True, a rejection gives none.
+
+    Raises:
+        PayloadInvalidError: it is of another type, or an approval of what is no yes-or-no question.
+    """
+    if decision is PauseDecision.REJECT:
+        return
+    if decision is PauseDecision.RESUME and "answer" not in payload:
+        raise PayloadInvalidError("the question waits for a value: send it with answer(value)", bound="answer")
+    try:
+        schema_validator(question.schema, "answer")(payload.get("answer", True))
+    except ToolInvalidArgsError as error:
+        raise PayloadInvalidError(
+            f"the answer does not fit the question: {error_text(error)}", bound="answer"
+        ) from error
+
+
+def answered(pause: Pause) -> Answered:
+    """What came of a question."""
+    payload = pause.payload or {}
+    match pause.decision:
+        case PauseDecision.APPROVE | PauseDecision.RESUME:
+            return Answered(value=payload.get("answer", True))
+        case PauseDecision.REJECT:
+            return Answered(is_rejected=True, reason=str(payload.get("reason") or ""))
+        case _:
+            return Answered(is_expired=True)
