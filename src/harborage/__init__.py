@@ -53,6 +53,16 @@ if TYPE_CHECKING:
     from harborage.runtime.durable.engine import RunFailedError as RunFailedError
     from harborage.runtime.effects.options import RuntimeOptions as RuntimeOptions
     from harborage.runtime.host import Runtime as Runtime
+    from harborage.runtime.loop.capabilities import AgentContext as AgentContext
+    from harborage.runtime.loop.capabilities import Capability as Capability
+    from harborage.runtime.loop.capabilities import Confirm as Confirm
+    from harborage.runtime.loop.capabilities import Deny as Deny
+    from harborage.runtime.loop.capabilities import Ending as Ending
+    from harborage.runtime.loop.capabilities import Guide as Guide
+    from harborage.runtime.loop.capabilities import Proceed as Proceed
+    from harborage.runtime.loop.capabilities import ToolCall as ToolCall
+    from harborage.runtime.loop.capabilities import Transform as Transform
+    from harborage.runtime.loop.capabilities import Verdict as Verdict
     from harborage.runtime.loop.context import Context as Context
     from harborage.runtime.loop.context import ContextProvider as ContextProvider
     from harborage.runtime.loop.context import ContextRequest as ContextRequest
@@ -97,6 +107,9 @@ else:
             "harborage.planner.deterministic": "DeterministicPlanner",
             "harborage.planner.finish": "FinishPlanner",
             "harborage.runtime.approval": "ApprovalGate",
+            "harborage.runtime.loop.capabilities": (
+                "AgentContext Capability Confirm Deny Ending Guide Proceed ToolCall Transform Verdict"
+            ),
             "harborage.runtime.loop.context": "Context ContextProvider ContextRequest ContextSource",
             "harborage.runtime.host": "Runtime",
             "harborage.runtime.loop.limits": "Limits",

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypedDict
 import msgspec
 import pytest
 
-from harborage import Agent, Finish, FinishReason, Identity, Limits, Runtime, tool
+from harborage import Agent, Capability, Finish, FinishReason, Identity, Limits, Runtime, tool
 from harborage.app.outputs import json_schema
 from harborage.app.project import Origin
 from harborage.errors import InvalidOptionError, UnknownOptionError
@@ -347,3 +347,54 @@ async def test_a_token_given_as_the_reason_is_refused() -> None:
         await run.reject(pending.token)
     await run.reject("too much", token=pending.token)
     assert (await run.result()).output == "done"
+
+
+class Desk(Capability):
+    """A capability whose tool is a method."""
+
+    instructions = "Be polite."
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @tool(effects="read")
+    async def look(self) -> str:
+        """Look."""
+        return f"seen by {self.name}"
+
+    tools = (look,)
+
+
+async def test_a_capability_brings_tools_and_instructions() -> None:
+    """A method is bound to the value; the instructions stand after those of the agent."""
+    model = ScriptedLLM([calls_tools(("look", {}), ("find", {"order": "7"})), says("ok")])
+    more = Capability(tools=[find], instructions="Be brief.")
+    agent = Agent("a", model=model, instructions="Help.", capabilities=[Desk("ada"), more])
+    result = await agent.run("go")
+    assert [one.text for one in result.messages if one.tool and one.text] == ["seen by ada", "order 7: broken"]
+    assert "Help.\n\nBe polite.\n\nBe brief." in model.requests[0].messages[0].content.text
+    assert agent.replace(description="d").capabilities == agent.capabilities
+
+
+@each_row(
+    "capabilities, text",
+    [
+        (Desk("ada"), "several capabilities"),
+        ([Desk], r"Desk is the class; write Desk\(\)"),
+        ([find], "expected capabilities"),
+        ([Desk("ada"), Desk("bob")], "two are named 'look'"),
+        ([Capability(tools=[print])], "tools"),  # type: ignore[list-item]
+        ([Capability(tools=find)], "several tools"),  # type: ignore[arg-type]
+        ([Capability(instructions=3)], "expected a text"),  # type: ignore[arg-type]
+    ],
+)
+def test_capabilities_that_mean_nothing_are_refused(capabilities: Any, text: str) -> None:
+    """When the agent is made."""
+    with pytest.raises(InvalidOptionError, match=text):
+        Agent("a", model="openai:gpt-5", capabilities=capabilities)
+
+
+def test_words_of_other_libraries_for_capabilities_are_understood() -> None:
+    """The error names the option."""
+    with pytest.raises(UnknownOptionError, match="did you mean capabilities"):
+        Agent("a", guardrails=[])  # type: ignore[call-arg]

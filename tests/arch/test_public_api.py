@@ -18,7 +18,7 @@ from tests.kit.tables import each_row
 
 PUBLIC = (Path(__file__).resolve().parents[1] / "data" / "public_api.txt").read_text("utf-8").split()
 # A union has no docstring of its own.
-ALIASES = frozenset({"Decision"})
+ALIASES = frozenset({"Decision", "Verdict"})
 PRIVATE = re.compile(r"(?<![\w'\"])_[A-Za-z]\w*")
 
 

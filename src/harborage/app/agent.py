@@ -19,10 +19,13 @@ from harborage.app.agent_options import (
     MEANT_FOR_A_RUN,
     ApprovalChoice,
     check_name,
+    checked_capabilities,
     checked_tools,
     deps_type,
+    instructions_of,
     policy_of,
     read_as,
+    tools_of,
 )
 from harborage.app.sub_agents import Called, checked_agents, setups_below
 from harborage.callables import require_async, require_sync
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.memory import Memory, MemoryStrategy
     from harborage.runtime.chat import Busy, Chat
+    from harborage.runtime.loop.capabilities import Capability
     from harborage.runtime.loop.limits import Limits
     from harborage.runtime.result import Result
     from harborage.runtime.run import Run
@@ -77,11 +81,12 @@ class Agent(Generic[DepsT_contra, OutT]):
     such as a database of the caller: `run(…, deps=shop)` gives it, `CallContext[Shop].deps` has it. `limits` are those
     of each run, its children included; `approvals` says which calls a person must approve: "never", "writes", "always",
     a policy, or one of these for each tool; a tool that asks for approval itself is asked about, too, unless it is
-    named here. `context` are providers that add to the planner's context, `memory` is how a session remembers its
-    earlier runs. `agents` are those that it may call: each call is a run of its own, with its own tools and limits,
-    within those of this one; `agent.background()` works meanwhile, to `agent.handoff()` the conversation is handed
-    over. `previews` show the approver what a call would change, by the tool's name. `check` is called before
-    the first run in a terminal, and raises `AgentNotReadyError` when the agent cannot work on this machine.
+    named here. `capabilities` bring tools, instructions and hooks around its calls. `context` are providers that add to
+    the planner's context, `memory` is how a session remembers its earlier runs. `agents` are those that it may call:
+    each call is a run of its own, with its own tools and limits, within those of this one; `agent.background()` works
+    meanwhile, to `agent.handoff()` the conversation is handed over. `previews` show the approver what a call would
+    change, by the tool's name. `check` is called before the first run in a terminal, and raises `AgentNotReadyError`
+    when the agent cannot work on this machine.
 
     Raises:
         InvalidOptionError: a value is none of these; the text names it and the fix.
@@ -101,6 +106,7 @@ class Agent(Generic[DepsT_contra, OutT]):
         "_output_type",
         "agents",
         "approvals",
+        "capabilities",
         "check",
         "context",
         "deps",
@@ -130,6 +136,7 @@ class Agent(Generic[DepsT_contra, OutT]):
         deps: TypeForm[DepsT_contra] = NoneType,  # type: ignore[assignment] # as above
         limits: Limits | None = None,
         approvals: ApprovalChoice | None = None,
+        capabilities: Sequence[Capability] = (),
         memory: Memory | MemoryStrategy | str | None = None,
         context: Sequence[ProviderChoice] = (),
         description: str = "",
@@ -147,7 +154,8 @@ class Agent(Generic[DepsT_contra, OutT]):
             "planner": planner,
             "instructions": instructions,
             "tools": (accepted := checked_tools(tools)),
-            "agents": checked_agents(agents, accepted, output),
+            "capabilities": (guards := checked_capabilities(capabilities, accepted)),
+            "agents": checked_agents(agents, (*accepted, *tools_of(guards)), output),
             "output": output,
             "deps": deps_type(deps),
             "limits": limits,
@@ -175,6 +183,7 @@ class Agent(Generic[DepsT_contra, OutT]):
     deps: Any
     limits: Limits | None
     approvals: ApprovalChoice | None
+    capabilities: tuple[Capability, ...]
     memory: Memory | MemoryStrategy | str | None
     context: tuple[ProviderChoice, ...]
     description: str
@@ -207,7 +216,7 @@ class Agent(Generic[DepsT_contra, OutT]):
             InvalidOptionError: its options do not fit together.
         """
         answer = self._output_type
-        reasoner = choose_reasoner(self.planner, self.model, self.instructions)
+        reasoner = choose_reasoner(self.planner, self.model, instructions_of(self.instructions, self.capabilities))
         if answer is not None and isinstance(reasoner, ReasonerConfig):
             config = msgspec.structs.replace(reasoner.config, answer=answer)
             reasoner = msgspec.structs.replace(reasoner, config=config)
@@ -216,7 +225,7 @@ class Agent(Generic[DepsT_contra, OutT]):
         return AgentSetup(
             name=self.name,
             reasoner=reasoner,
-            tools=self.tools,
+            tools=(*self.tools, *tools_of(self.capabilities)),
             approvals=policy_of(self.approvals),
             options=msgspec.structs.replace(self.options, limits=limits, max_steps=steps),
             context=sources_of(self.context),
@@ -225,6 +234,7 @@ class Agent(Generic[DepsT_contra, OutT]):
             value=self,
             decode=None if answer is None else answer.decode,
             deps=self.deps,
+            capabilities=self.capabilities,
             agents=setups_below(self.agents, self.model),
         )
 

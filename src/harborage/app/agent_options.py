@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from inspect import isfunction
 from types import NoneType
 from typing import Any, Final, TypeAlias
 
 from harborage.errors import InvalidOptionError
 from harborage.runtime.approval import AlwaysApprove, AlwaysDeny, ApprovalPolicy, BySideEffect
+from harborage.runtime.loop.capabilities import Capability
 from harborage.tools import SideEffect, ToolDescriptor
-from harborage.tools.typed import how_to_bind, is_unbound
+from harborage.tools.typed import FunctionTool, how_to_bind, is_unbound
 
 ApprovalChoice: TypeAlias = ApprovalPolicy | Mapping[str, ApprovalPolicy | str] | str
 """Which calls a person must approve: "never", "writes", "always", a policy, or one of these for each tool."""
@@ -35,6 +36,12 @@ MEANT: Final = {
     "timeout": "limits=Limits(seconds=…)",
     "retries": "@tool(retries=…)",
     "approval": "approvals",
+    "hooks": "capabilities",
+    "middleware": "capabilities",
+    "guardrails": "capabilities",
+    "input_guardrails": "capabilities",
+    "output_guardrails": "capabilities",
+    "plugins": "capabilities",
     "session": 'agent.session("id").send(…)',
     "session_id": 'agent.session("id").send(…)',
 }
@@ -79,6 +86,47 @@ def checked_tools(tools: Iterable[Any]) -> tuple[ToolDescriptor[Any], ...]:
             raise InvalidOptionError("tools", one, message=text)
         found[one.tool.name] = one
     return tuple(found.values())
+
+
+def checked_capabilities(capabilities: Iterable[Any], tools: Sequence[ToolDescriptor[Any]]) -> tuple[Capability, ...]:
+    """Accept capabilities whose tools can stand beside those of the agent.
+
+    Raises:
+        InvalidOptionError: one is no capability, or has tools or instructions that are none, or a tool whose name is
+            taken.
+    """
+    if isinstance(capabilities, str | Capability) or not isinstance(capabilities, Iterable):
+        raise InvalidOptionError("capabilities", capabilities, "several capabilities, such as [Moderation()]")
+    given = tuple(capabilities)
+    for one in given:
+        if isinstance(one, type) and issubclass(one, Capability):
+            text = f"capabilities: {one.__name__} is the class; write {one.__name__}()"
+            raise InvalidOptionError("capabilities", one, message=text)
+        if not isinstance(one, Capability):
+            raise InvalidOptionError("capabilities", one, "capabilities, such as [Moderation()]")
+        if not isinstance(one.instructions, str):
+            raise InvalidOptionError(f"{type(one).__name__}.instructions", one.instructions, "a text")
+        brought: object = one.tools
+        if isinstance(brought, str) or not isinstance(brought, Iterable):
+            raise InvalidOptionError(f"{type(one).__name__}.tools", brought, "several tools, such as [refund]")
+    checked_tools((*tools, *tools_of(given)))
+    return given
+
+
+def tools_of(capabilities: Iterable[Capability]) -> tuple[ToolDescriptor[Any], ...]:
+    """The tools that capabilities bring; a method of the class of one is bound to it."""
+    return tuple(_bound(tool, one) for one in capabilities for tool in one.tools)
+
+
+def _bound(tool: Any, to: Capability) -> Any:
+    is_method = isinstance(tool, FunctionTool) and is_unbound(tool)
+    is_its_own = is_method and any(value is tool for base in type(to).__mro__ for value in vars(base).values())
+    return tool.__get__(to) if is_its_own else tool
+
+
+def instructions_of(own: str, capabilities: Iterable[Capability]) -> str:
+    """The instructions of an agent, and those that its capabilities add."""
+    return "\n\n".join(text for text in (own, *(one.instructions for one in capabilities)) if text)
 
 
 def policy_of(approvals: ApprovalChoice | None) -> ApprovalPolicy | Mapping[str, ApprovalPolicy] | None:

@@ -17,6 +17,7 @@ from harborage.cli.status import ending_of
 from harborage.cli.text import arguments, duration, one_line, plural, printable, shortened, size
 from harborage.planner import CallParallel, CallTool, Finish, JoinKind, JoinSpec, SpawnSpec, SpawnTask
 from harborage.runtime.durable.journal import Begun, Cut, Done, Ended, Entry, Failed, Joined, Started
+from harborage.runtime.loop.capabilities import HookAnswer
 from harborage.runtime.loop.dispatch import Approval
 from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome
 from harborage.runtime.loop.seam import RunRequest
@@ -126,7 +127,7 @@ def line(run: RunView, glyph: str, style: str, *parts: Part, tag: str = "", wrap
     return text
 
 
-_TOOL, _APPROVE = "tool.", "approve."
+_TOOL, _APPROVE, _CONFIRM, _BEFORE = "tool.", "approve.", "confirm.", "hook.before_tool."
 _ARTIFACT_KEYS = frozenset({"id", "mime_type", "size_bytes", "filename", "sha256"})
 _HEAVY_KEYS = frozenset({"size_bytes", "truncated", "artifact_ref"})
 
@@ -157,6 +158,13 @@ def render_entry(view: View, fact: RecordedEntry) -> list[Text]:
             return _called(run, done)
         case Done(name=name) as done if name.startswith(_APPROVE):
             return _rejected(run, name.removeprefix(_APPROVE), codec.decode(bytes(done.result), Approval))
+        case Done(name=name) as done if name.startswith(_CONFIRM):
+            return _rejected(run, name.removeprefix(_CONFIRM), codec.decode(bytes(done.result), Approval))
+        case Done(name=name) as done if name.startswith(_BEFORE):
+            said = codec.decode(bytes(done.result), HookAnswer)
+            return _not_made(run, name.removeprefix(_BEFORE), said.refusal or said.advice)
+        case Done(name="hook.before_finish") as done:
+            return _sent_back(run, codec.decode(bytes(done.result), HookAnswer))
         case Done(name="task.end") as done if run.finish is not None:
             # Here, not with the last entry: that may come behind the next step of a run that waited for the task.
             return _finished(run, run.finish, done.at)
@@ -281,8 +289,26 @@ def _rejected(run: RunView, tool: str, approval: Approval) -> list[Text]:
     if tool in run.rejected_tools:
         run.rejected_tools.remove(tool)
         return []
-    parts = ((printable(tool, keep=""), "bold"), f": {one_line(approval.refusal, 400)}")
+    return _not_made(run, tool, approval.refusal)
+
+
+def _not_made(run: RunView, tool: str, why: str) -> list[Text]:
+    """A call that was not made, unless there is no reason against it."""
+    if not why:
+        return []
+    parts = ((printable(tool, keep=""), "bold"), f": {one_line(why, 400)}")
     return [line(run, "✗", "red", *parts, tag=str(run.recorded_steps), wrap=True)]
+
+
+def _sent_back(run: RunView, said: HookAnswer) -> list[Text]:
+    """An answer that a hook did not let pass as it was: the end of the run shows the one that counts."""
+    if said != HookAnswer():
+        run.finish = None
+    if not said.advice:
+        return []
+    return [
+        line(run, "↺", "yellow", f"sent back: {one_line(said.advice, 400)}", tag=str(run.recorded_steps), wrap=True)
+    ]
 
 
 def _stopped(run: RunView, stopped: Failed | Cut) -> list[Text]:

@@ -14,6 +14,7 @@ from harborage.planner import CallParallel, CallTool, Finish, FinishReason
 from harborage.runtime.durable.engine import RunFailedError
 from harborage.runtime.history.builder import build_history
 from harborage.runtime.history.model import RunHistory, StepTaken, Totals
+from harborage.runtime.loop.apply import BEFORE_FINISH
 
 if TYPE_CHECKING:
     from harborage.runtime.history.model import CallMade
@@ -98,6 +99,8 @@ def not_reached(run_id: str, finish: Finish, messages: Sequence[Message], usage:
     """The error of a run that ended without reaching its goal."""
     met = finish.metadata or {}
     named = next((str(met[key]) for key in ("repair_chain", "limit", "steering_reason", "reason") if met.get(key)), "")
+    if named == BEFORE_FINISH and met.get("detail"):
+        named = str(met["detail"])
     said = finish.payload if isinstance(finish.payload, str) else ""
     return RunFailedError(
         run_id, str(finish.reason), named or said, reason=finish.reason, messages=tuple(messages), usage=usage

@@ -134,6 +134,7 @@ class RunStarter:
             asks_context=chosen.asks_context or remembers,
             writes_memory=remembers,
             gated=chosen.gates.current(),
+            hooks=chosen.hooks,
             sub_agents=chosen.sub_agents,
             is_workflow=chosen.is_workflow,
         )

@@ -19,7 +19,8 @@ from harborage.planner import (
     Trajectory,
 )
 from harborage.runtime.loop.arrivals import Interrupt, StepInterruptedError
-from harborage.runtime.loop.dispatch import Approval
+from harborage.runtime.loop.capabilities import Confirmation, HookAnswer
+from harborage.runtime.loop.dispatch import Approval, Called, Dispatched, dispatch_by_executor
 from harborage.runtime.loop.dispatch import dispatch as carry_out
 from harborage.runtime.loop.joins import Cancelled, Done, Failed
 from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome, failed
@@ -252,3 +253,83 @@ async def test_a_retained_turn_waits_for_the_child_if_there_is_one(retain: bool,
 async def test_a_wait_for_a_task_ends_with_it_or_is_cut_short(answer: Any, observed: Any) -> None:
     """Either way the planner gets to know."""
     assert await dispatch(AwaitTask("c"), state(), Seam({"join": answer})) == (observed, observed)
+
+
+HOOKED = ("before_tool", "after_tool")
+
+
+async def test_hooks_stand_before_the_approval_and_after_the_call() -> None:
+    """Each is a step of its own; the approver and the tool get what the hook made of the arguments."""
+    answers = {
+        "hook.before_tool.a": HookAnswer(value={"n": 2}),
+        "approve.a": Approval(args=b'{"n":2}'),
+        "tool.a": done(1),
+        "hook.after_tool.a": HookAnswer(value="one"),
+    }
+    seam = Seam(answers)
+    assert await dispatch(A, state(gated_tools=frozenset("a"), hooks=HOOKED), seam) == (1, "one")
+    changed = CallTool("a", b'{"n":2}', "A")
+    assert seam.asked == [
+        ("hook.before_tool.a", A),
+        ("approve.a", changed),
+        ("tool.a", changed),
+        ("hook.after_tool.a", Called(changed, done(1))),
+    ]
+
+
+@each_row(
+    "answers, error, asked",
+    [
+        ({"hook.before_tool.a": HookAnswer(refusal="no")}, "no", 1),
+        ({"hook.before_tool.a": HookAnswer(advice="b first")}, "b first", 1),
+        ({"hook.before_tool.a": cut("hook")}, "cancelled: hard_cancel", 1),
+        ({"hook.before_tool.a": HookAnswer(confirm="?"), "confirm.a": Approval(refusal="not her")}, "not her", 2),
+        ({"hook.before_tool.a": HookAnswer(confirm="?"), "confirm.a": cut("c")}, "cancelled: hard_cancel", 2),
+    ],
+)
+async def test_a_call_that_a_hook_refuses_is_not_made(answers: dict[str, Any], error: str, asked: int) -> None:
+    """Nor is any further question asked; of a decision that an executor of its own carries out neither."""
+    for carry in (dispatch, by_executor):
+        seam = Seam(answers)
+        observation, _ = await carry(A, state(gated_tools=frozenset("a"), hooks=HOOKED), seam)
+        assert observation == {"error": error}
+        assert len(seam.asked) == asked
+
+
+async def by_executor(decision: Any, run: RunState, io: Any) -> tuple[Any, Any]:
+    observed = (await dispatch_by_executor(decision, run, io)).observed
+    return observed.observation, observed.for_planner
+
+
+async def test_a_confirmed_call_is_asked_about_once() -> None:
+    """The person who confirmed it has approved it."""
+    answers = {"hook.before_tool.a": HookAnswer(confirm="?"), "confirm.a": Approval(args=b"{}"), "tool.a": done(1)}
+    seam = Seam(answers)
+    await dispatch(A, state(gated_tools=frozenset("a"), hooks=("before_tool",)), seam)
+    assert seam.asked[1:] == [("confirm.a", Confirmation(A, "?")), ("tool.a", CallTool("a", b"{}", "A"))]
+
+
+async def test_an_executor_of_its_own_gets_branches_as_hooks_let_them_be() -> None:
+    """One refused branch, and none is called."""
+    both = CallParallel((A, B))
+    allows = {"hook.before_tool.a": HookAnswer(), "hook.before_tool.b": HookAnswer(value={"n": 2})}
+    seam = Seam({**allows, "dispatch": Dispatched("o", "p")})
+    assert await by_executor(both, state(hooks=HOOKED), seam) == ("o", "p")
+    assert seam.asked[-1] == ("dispatch", CallParallel((A, CallTool("b", b'{"n":2}', "B"))))
+    seam = Seam({**allows, "hook.before_tool.b": HookAnswer(refusal="no b")})
+    observation, _ = await by_executor(both, state(hooks=HOOKED), seam)
+    assert "nothing was called: branch[1] tool=b: no b" in observation["error"]
+
+
+async def test_a_result_that_no_hook_has_seen_is_withheld() -> None:
+    """A cancel that comes in between must not let it pass."""
+    seam = Seam({"tool.a": done("secret"), "hook.after_tool.a": cut("hook")})
+    observation, seen = await dispatch(A, state(hooks=("after_tool",)), seam)
+    assert observation == seen == {"error": "cancelled: hard_cancel; the result is withheld, as no hook has seen it"}
+
+
+async def test_no_hook_is_asked_about_the_result_of_a_call_that_was_not_made() -> None:
+    """There is none."""
+    seam = Seam({"tool.a": failed("limit", OutcomeStatus.REJECTED)})
+    assert await dispatch(A, state(hooks=("after_tool",)), seam) == ({"error": "limit"},) * 2
+    assert seam.names == ["tool.a"]

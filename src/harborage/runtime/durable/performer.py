@@ -103,7 +103,7 @@ class LocalPerformer:
             outbox.note(journal.Done(at=now, position=call.position, name=call.name, result=answer.result))
             if type(effect) is Act:
                 await self._follow(call, effect, answer.result)
-            elif effect.is_intended and not effect.commits and not outbox.flush_now():
+            elif effect.is_kept_at_once and not effect.commits and not outbox.flush_now():
                 await outbox.flush()
             if self._was_stopped:  # the step finished although its host stops: its run goes no further here
                 raise asyncio.CancelledError

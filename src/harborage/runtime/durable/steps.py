@@ -119,6 +119,9 @@ class Rules:
     commits = False
     """Whether the step commits its change itself, and its intent with that."""
 
+    is_kept_at_once = False
+    """Whether its outcome is on disk before the run continues."""
+
     only_thinks = False
     """Whether the step does nothing but find an answer: it may begin before what led to it is recorded."""
 
@@ -181,6 +184,18 @@ class Think(Kind, frozen=True, kw_only=True):
         return self.yields_to_cancel
 
 
+class Ask(Kind, frozen=True, kw_only=True):
+    """Asks code of the user that is not asked twice: the answer is on disk before the run continues.
+
+    It may be asked again only by a worker that takes over before that. A hard cancel and the deadline cut it short
+    unless it is not `is_interruptible`.
+    """
+
+    is_interruptible: bool = True
+
+    is_kept_at_once = True
+
+
 class Change(Kind, frozen=True, kw_only=True):
     """Writes a row of its own, such as a pause or a task, and finds it again by the step's key when it is repeated.
 
@@ -193,6 +208,7 @@ class Change(Kind, frozen=True, kw_only=True):
     commits: bool = False
 
     is_intended = True
+    is_kept_at_once = True
 
 
 class Act(Kind, frozen=True, kw_only=True):
@@ -244,7 +260,7 @@ class Wait(Kind, frozen=True, kw_only=True):
         return True
 
 
-Effect: TypeAlias = Note | Think | Change | Act | Wait
+Effect: TypeAlias = Note | Think | Ask | Change | Act | Wait
 
 
 class Effects(Protocol):

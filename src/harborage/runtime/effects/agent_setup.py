@@ -14,6 +14,7 @@ from harborage.planner import Planner, Summariser
 from harborage.runtime.effects.approval.model import ApprovalPolicy
 from harborage.runtime.effects.model import ModelChoice, PlannerChoice, ReasonerConfig, choose_reasoner
 from harborage.runtime.effects.options import RuntimeOptions
+from harborage.runtime.loop.capabilities import Capability
 from harborage.runtime.loop.context import ContextSource, ProviderChoice, memory_of, sources_of
 from harborage.runtime.loop.sub_agents import SubAgent, Way, args_schema
 from harborage.tools import CallContext, SideEffect, Tool, ToolDescriptor, ToolError, ToolResult
@@ -94,6 +95,7 @@ class AgentSetup(msgspec.Struct, frozen=True, kw_only=True):
     `value` is what described the agent, for programs that start its runs by it; `decode` makes its output of the
     payload of a finish. `deps` is the type of what its tools depend on, `agents` are those that it may call; the
     planner of one that `is_workflow` is a function with waits of its own.
+    `capabilities` are asked at their hooks; their tools and instructions are among those of the agent.
     """
 
     reasoner: Planner | ReasonerConfig
@@ -108,6 +110,7 @@ class AgentSetup(msgspec.Struct, frozen=True, kw_only=True):
     value: object = None
     decode: Callable[[Any], Any] | None = None
     deps: Any = NoneType
+    capabilities: tuple[Capability, ...] = ()
     agents: tuple[SubAgentSetup, ...] = ()
     is_workflow: bool = False
 

@@ -29,6 +29,7 @@ from harborage.runtime.effects.control_history import ControlHistory
 from harborage.runtime.effects.dependencies import Dependencies, is_class, name_of
 from harborage.runtime.effects.executor import CatalogToolExecutor
 from harborage.runtime.effects.gates import Gates, approval_gates
+from harborage.runtime.effects.hooks import Hooks
 from harborage.runtime.effects.model import Reasoner, ReasonerConfig, open_reasoner
 from harborage.runtime.effects.model_recording import ModelRecorder
 from harborage.runtime.effects.options import RuntimeOptions
@@ -89,6 +90,7 @@ class AgentParts(msgspec.Struct, frozen=True, kw_only=True):
     options: RuntimeOptions
     catalog: ToolCatalog
     gates: Gates
+    hooks: tuple[str, ...]
     effects: AgentEffects
     table: EffectTable
     program: AgentProgram
@@ -286,6 +288,7 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
         options=options,
         catalog=catalog,
         gates=gates,
+        hooks=() if services.hooks is None else services.hooks.names,
         effects=effects,
         table=effects.table(),
         program=_program(options, shared, reasoner, effects, catalog, gates),
@@ -390,6 +393,12 @@ def _executor(setup: AgentSetup, shared: Shared, catalog: ToolCatalog) -> Catalo
     )
 
 
+def _hooks(setup: AgentSetup, shared: Shared) -> Hooks | None:
+    deps = None if setup.deps is NoneType else partial(shared.deps.of, wanted=setup.deps)
+    hooks = Hooks(setup.capabilities, deps=deps, decode=setup.decode)
+    return hooks if hooks.names else None
+
+
 def _services(
     setup: AgentSetup,
     shared: Shared,
@@ -425,6 +434,7 @@ def _services(
         redactor=providers.redactor,
         context_providers=providers,
         has_output=setup.decode is not None,
+        hooks=_hooks(setup, shared),
         logger=shared.logger,
     )
 

@@ -36,6 +36,7 @@ _GATED_SINCE = (
     "start another run, which asks for approval"
 )
 _ASKS: Final = AlwaysDeny("the tool asks for it")
+_CONFIRMS: Final = "a hook asks for it"
 _STATIC: Final = (AlwaysApprove, AlwaysDeny, BySideEffect, Tagged)
 
 
@@ -69,7 +70,7 @@ class Gates:
     calls wait when the tool or the gate for all asks.
     """
 
-    __slots__ = ("_catalog", "_current", "_for_all", "_make", "_named", "_own", "_version")
+    __slots__ = ("_catalog", "_confirming", "_current", "_for_all", "_make", "_named", "_own", "_version")
 
     def __init__(
         self,
@@ -85,6 +86,7 @@ class Gates:
         self._for_all = None if for_all is None else _Guard(for_all, policy)
         self._catalog = catalog
         self._make = make
+        self._confirming: ApprovalGate | None = None
         self._own: dict[str, _Guard] = {}
         self._version = -1
         self._current = GatedTools()
@@ -103,7 +105,15 @@ class Gates:
         """Every gate."""
         self.current()
         guards = [*self._named.values(), *self._own.values(), *([] if self._for_all is None else [self._for_all])]
-        return tuple(guard.gate for guard in guards)
+        gates = [guard.gate for guard in guards]
+        return tuple(gates if self._confirming is None else [*gates, self._confirming])
+
+    @property
+    def confirming(self) -> ApprovalGate | None:
+        """The gate at which calls wait that a hook wants confirmed; None where no gate can be made."""
+        if self._confirming is None and self._make is not None:
+            self._confirming = self._make(_confirms)
+        return self._confirming
 
     async def aclose(self) -> None:
         """End the calls that wait at any gate."""
@@ -165,6 +175,10 @@ class Gates:
             return known
         policy = EitherAsks(own, for_all)
         return _Guard(self._make(policy), policy)
+
+
+def _confirms(request: ApprovalRequest) -> PolicyAnswer:
+    return True, request.question or _CONFIRMS
 
 
 class EitherAsks:

@@ -79,6 +79,7 @@ class AgentProgram:
             gated_tools=self._gates.current() if request.gated is None else request.gated,
             is_parallel_atomic=self._is_parallel_atomic,
             is_workflow=request.is_workflow,
+            hooks=request.hooks,
             sub_agents=by_tool(request.sub_agents) if request.sub_agents else _NO_AGENTS,
         )
         live.state = run
@@ -95,8 +96,13 @@ class AgentProgram:
             except RunLeftError:
                 raise  # the run continues on some worker; its task has not failed
             except Exception as error:
-                await io.step("task.fail", self._effects.failure_of(error))
+                failure = self._effects.failure_of(error)
+                if "after_run" in run.hooks:
+                    await io.step("hook.after_run", failure)
+                await io.step("task.fail", failure)
                 raise
+            if "after_run" in run.hooks:
+                await io.step("hook.after_run", finish)
             return _concluded(finish, await io.step("task.end", finish))
         finally:
             self._effects.dismiss(request.who.run_id)

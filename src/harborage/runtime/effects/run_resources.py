@@ -191,6 +191,11 @@ class LiveRun(msgspec.Struct, kw_only=True):
         """The tools whose calls its loop has approved before they are made."""
         return GatedTools(is_all=True) if self.state is None else self.state.gated_tools
 
+    @property
+    def hooks(self) -> tuple[str, ...]:
+        """The hooks that its loop asks."""
+        return () if self.state is None else self.state.hooks
+
     def open_transcript(self) -> ExchangeRecorder:
         """Return the transcript, made when it is first needed: a run without a model has none."""
         if self.transcript is None:

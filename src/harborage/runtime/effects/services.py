@@ -22,6 +22,7 @@ from harborage.runtime.effects.context_providers import ContextProviders
 from harborage.runtime.effects.control_history import ControlHistory
 from harborage.runtime.effects.executor import CatalogToolExecutor
 from harborage.runtime.effects.gates import Gates
+from harborage.runtime.effects.hooks import Hooks
 from harborage.runtime.effects.model_recording import ModelRecorder
 from harborage.runtime.loop.state import ControlErrors
 from harborage.state.errors import DatabaseError
@@ -62,6 +63,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     another. `context_providers` are queried for each run, and hold the session memory. `stragglers` owns decisions that
     ignore their cancellation, of an embedder's own executors. `publishes_with_record` says that a run's events are
     committed with the entries that it records, so that none is published of an entry that was not recorded.
+    `hooks` are those of the agent's capabilities; None without any.
     `has_output` says that the agent declares the type of its output, so that its answers are more than text.
     """
 
@@ -89,6 +91,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     context_providers: ContextProviders | None = None
     admit: Callable[[Quadruple], Awaitable[None]] | None = None
     publishes_with_record: bool = False
+    hooks: Hooks | None = None
     has_output: bool = False
     logger: logging.Logger = logging.getLogger("harborage.runtime")
 

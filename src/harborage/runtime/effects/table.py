@@ -45,6 +45,7 @@ from harborage.runtime.effects.executor import (
 )
 from harborage.runtime.effects.gates import NO_GATE
 from harborage.runtime.effects.hard_cancel import HardCancel
+from harborage.runtime.effects.hook_effects import hook_effects
 from harborage.runtime.effects.interrupted import InterruptedCalls
 from harborage.runtime.effects.ledger import call_keys, metered
 from harborage.runtime.effects.planning import plan, restore_planned
@@ -65,8 +66,10 @@ from harborage.tools import OnUnknown, ToolInvalidArgsError
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
     from harborage.runtime.durable.mailbox import AnswerRouter
+    from harborage.runtime.effects.approval.gate import ApprovalGate
     from harborage.runtime.effects.run_resources import LiveRun
     from harborage.runtime.effects.services import AgentServices
+    from harborage.runtime.loop.capabilities import Confirmation
     from harborage.runtime.loop.run_spec import ToolExecutor
 
 
@@ -166,6 +169,14 @@ class AgentEffects:
                     yields_to_cancel=self._is_between_attempts,
                     waits_for=self._interrupted.find_wait,
                 ),
+                "confirm.": Wait(
+                    run=self._confirm,
+                    result=Approval,
+                    waits_for=self._confirmation_due,
+                    cut=self._unanswered,
+                    commits=True,
+                ),
+                **hook_effects(self._services, self._live, self._impossible),
                 **context_effects(self._services, self._live),
                 **WorkflowWaits(self._services, self._questions, self._live).table(),
                 **TaskEffects(self._services, self._live, self._executor).table(),
@@ -281,17 +292,31 @@ class AgentEffects:
             return str(error)
         return ""
 
-    async def _approve(self, call: StepCall) -> Approval:
+    def _approve(self, call: StepCall) -> Awaitable[Approval]:
         wanted: CallTool = call.payload
-        live, gate = self._live[call.run_id], self._services.gates.find(wanted.tool)
-        refusal = withheld(live, wanted.tool) or (NO_GATE.format(wanted.tool) if gate is None else "")
-        if gate is None or refusal:
+        return self._asked(call, wanted, self._services.gates.find(wanted.tool))
+
+    def _confirm(self, call: StepCall) -> Awaitable[Approval]:
+        wanted: Confirmation = call.payload
+        return self._asked(call, wanted.call, self._services.gates.confirming, wanted.question)
+
+    def _impossible(self, live: LiveRun, wanted: CallTool) -> Approval | None:
+        """Why a call could not be made, whoever allowed it; None when it could. Nobody is asked about such a call."""
+        if refusal := withheld(live, wanted.tool):
             return Approval(refusal=refusal)
         if objection := self._objection(live, wanted.tool, wanted.args):
-            # No person is asked about a call that could not be made.
             executor = self._catalog_executor(live)
             is_args = executor is not None and executor.refuses_args(wanted, live.base.catalog)
             return Approval(refusal=objection, code=INVALID_ARGS_CODE if is_args else "")
+        return None
+
+    async def _asked(self, call: StepCall, wanted: CallTool, gate: ApprovalGate | None, question: str = "") -> Approval:
+        """What a person says of a call at its gate."""
+        live = self._live[call.run_id]
+        if gate is None:
+            return Approval(refusal=withheld(live, wanted.tool) or NO_GATE.format(wanted.tool))
+        if (impossible := self._impossible(live, wanted)) is not None:
+            return impossible
         tool = self._tool_of(live, wanted.tool)
         request = ApprovalRequest(
             tool=wanted.tool,
@@ -302,6 +327,7 @@ class AgentEffects:
             key=live.key(call),
             args_schema=None if tool is None else tool.args_schema,
             deadline=live.base.budget.deadline,
+            question=question,
         )
         try:
             check = partial(self._objection, live, wanted.tool)
@@ -343,14 +369,21 @@ class AgentEffects:
         self._live[call.run_id].was_cut_at_gate = True
 
     def _answer_due(self, call: StepCall) -> Waiting | None:
+        return self._due_at(self._services.gates.find(call.payload.tool), call)
+
+    def _confirmation_due(self, call: StepCall) -> Waiting | None:
+        return self._due_at(self._services.gates.confirming, call)
+
+    def _due_at(self, gate: ApprovalGate | None, call: StepCall) -> Waiting | None:
         """A call at its gate waits as long as its pause may stay open; before it is there, it does not only wait."""
-        gate = self._services.gates.find(call.payload.tool)
         pause = None if gate is None else gate.idle_pause(self._live[call.run_id].key(call))
         return None if pause is None else Waiting(pause.deadline)
 
     def _tool(self, call: StepCall) -> Awaitable[ToolOutcome]:
         live = self._live[call.run_id]
         refusal = withheld(live, call.payload.tool) or self._services.gates.refusal(call.payload.tool, live.gated)
+        if not refusal and self._services.hooks is not None:
+            refusal = self._services.hooks.refusal(call.payload.tool, live.hooks)
         if not refusal and live.ledger is None:
             return self._called_with(live, call)
         return self._tool_allowed(live, call, refusal)

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from harborage import codec
 from harborage.planner import CallParallel, CallTool, Decision, Finish, RequestPause, SpawnSpec, SpawnTask
 from harborage.runtime.durable.histories import read_value
 from harborage.runtime.durable.journal import (
@@ -43,6 +44,7 @@ from harborage.runtime.history.model import (
 from harborage.runtime.history.reading import Place, exchanges_in, open_record, place_of
 from harborage.runtime.loop.agent_calls import JOIN, TAKE_OVER, outcome_of
 from harborage.runtime.loop.arrivals import Arrivals, Woken
+from harborage.runtime.loop.capabilities import HookAnswer
 from harborage.runtime.loop.dispatch import Approval
 from harborage.runtime.loop.outcome import ToolOutcome
 from harborage.runtime.loop.seam import RunRequest
@@ -51,6 +53,8 @@ from harborage.tasks import TaskKind
 
 _TOOL: Final = "tool."
 _APPROVE: Final = "approve."
+_CONFIRM: Final = "confirm."
+_BEFORE, _AFTER = "hook.before_tool.", "hook.after_tool."
 _ABANDONED: Final = "abandoned"
 
 
@@ -204,7 +208,7 @@ class _HistoryBuilder:
         step = self._step_at(place)
         if step is None:
             return
-        if entry.name.startswith((_TOOL, _APPROVE)):
+        if entry.name.startswith((_TOOL, _APPROVE, _CONFIRM, _BEFORE, _AFTER)):
             self._called(step, place, entry)
         elif entry.name in _OF_AN_AGENT and isinstance(step.step.decision, CallTool | CallParallel):
             self._agent_called(step, place, entry)
@@ -233,9 +237,14 @@ class _HistoryBuilder:
         return self.steps[index] if index >= 0 and self._planned[index][0] == place.history else None
 
     def _called(self, step: _Step, place: Place, entry: Begun | Done | Failed | Cut) -> None:
-        key, call = _call_at(step, place, entry.name.partition(".")[2])
-        call = replace(call, position=entry.position)
-        if entry.name.startswith(_APPROVE):
+        prefix = next(one for one in (_TOOL, _APPROVE, _CONFIRM, _BEFORE, _AFTER) if entry.name.startswith(one))
+        key, call = _call_at(step, place, entry.name.removeprefix(prefix))
+        if prefix != _AFTER:
+            call = replace(call, position=entry.position)
+        if prefix in (_BEFORE, _AFTER):
+            said = self._read(entry.result, HookAnswer) if isinstance(entry, Done) else None
+            call = _hooked(call, entry, said, is_made=prefix == _AFTER)
+        elif prefix != _TOOL:
             call = _approved(call, entry, self._read(entry.result, Approval) if isinstance(entry, Done) else None)
         else:
             call = self._made(call, entry)
@@ -374,6 +383,22 @@ def _approved(call: CallMade, entry: Begun | Done | Failed | Cut, approval: Appr
             return replace(call, status=status, error=why, refusal=why, ended_at=entry.at)
         case Done() if approval is not None:
             return replace(call, args=_text(approval.args))
+        case Failed():
+            return replace(call, status=CallStatus.FAILED, error=f"{entry.error}: {entry.message}", ended_at=entry.at)
+        case Cut():
+            return replace(call, status=CallStatus.CUT, error=f"cut short: {entry.reason}", ended_at=entry.at)
+        case _:
+            return call
+
+
+def _hooked(call: CallMade, entry: Begun | Done | Failed | Cut, said: HookAnswer | None, *, is_made: bool) -> CallMade:
+    """The call after a hook before it, or after what it gave, was asked."""
+    match entry:
+        case Done() if said is not None and (why := said.refusal or said.advice):
+            refused = replace(call, status=CallStatus.REJECTED, error=why, refusal=why, ended_at=entry.at)
+            return replace(refused, seen={"error": why}) if is_made else refused
+        case Done() if said is not None and said.value is not msgspec.UNSET:
+            return replace(call, seen=said.value) if is_made else replace(call, args=_text(codec.encode(said.value)))
         case Failed():
             return replace(call, status=CallStatus.FAILED, error=f"{entry.error}: {entry.message}", ended_at=entry.at)
         case Cut():

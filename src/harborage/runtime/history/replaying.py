@@ -151,9 +151,10 @@ async def replay(
     )
 
 
-def _with_current_approvals(request: RunRequest, gated: GatedTools) -> RunRequest:
-    """The same under the approvals of this runtime, which are compared, too. Under a policy for all tools then and now
-    what was recorded says which tools were registered when the run started."""
+def _with_current_guards(request: RunRequest, gated: GatedTools, hooks: tuple[str, ...]) -> RunRequest:
+    """The same under the hooks and approvals of this runtime, which are compared, too. Under a policy for all tools
+    then and now what was recorded says which tools were registered when the run started."""
+    request = replace(request, hooks=hooks)
     if request.gated is not None and request.gated.is_all and gated.is_all:
         return request
     return replace(request, gated=gated)
@@ -171,7 +172,7 @@ async def _run_over_record(
         recheck_s=0.0,
         logger=logger,
     )
-    run = _ReplayedRun(_with_current_approvals(opened.request, agent.gates.current()))
+    run = _ReplayedRun(_with_current_guards(opened.request, agent.gates.current(), agent.hooks))
     ended = next((one for one in reversed(opened.entries) if isinstance(one, Ended)), None)
     try:
         now = await executor.perform(opened.run_id, run, _NullRecord(), opened.entries, is_stopping=lambda: False)

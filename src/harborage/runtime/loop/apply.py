@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
 
 import msgspec
 from msgspec.structs import replace
@@ -21,12 +21,16 @@ from harborage.planner import (
     ResumeHint,
     SteeringInjection,
     Step,
+    extract_answer,
 )
 from harborage.runtime.loop.arrivals import Arrivals, Hold, Interrupt, Woken
 from harborage.runtime.loop.controls import ControlEvent, ControlType, TaskCancelled
 from harborage.runtime.loop.errors import MaxStepsExceededError
 from harborage.runtime.loop.pauses import PauseDecision
 from harborage.runtime.loop.state import Cancelling, OpenPause, Planned, RunState, Steered
+
+if TYPE_CHECKING:
+    from harborage.runtime.loop.capabilities import HookAnswer
 
 
 class Go(msgspec.Struct, frozen=True):
@@ -227,6 +231,33 @@ def apply_plan(run: RunState, planned: Planned) -> RunState:
     if planned.summary is not None:
         run.trajectory.summarise(planned.summary)
     return run
+
+
+BEFORE_FINISH: Final = "before_finish"
+"""Why a run ended whose answer its hooks refused: the `steering_reason` of its finish, whose `detail` says more."""
+
+MOST_GUIDES: Final = 3
+"""How often a hook may send the planner's answer back; the next time the run fails."""
+
+_SHOWN_CHARS: Final = 2_000
+
+
+def apply_finish(run: RunState, finish: Finish, said: HookAnswer) -> Finish | None:
+    """Apply what the hooks say of an answer: the finish of the run, or None when the planner is asked again."""
+    if said.refusal:
+        return steering_finish(run, FinishReason.CONSTRAINTS_CONFLICT, BEFORE_FINISH, detail=said.refusal)
+    if said.advice:
+        if run.guided >= MOST_GUIDES:
+            detail = f"its answer was sent back {MOST_GUIDES} times, and still is: {said.advice}"
+            return steering_finish(run, FinishReason.CONSTRAINTS_CONFLICT, BEFORE_FINISH, detail=detail)
+        run.guided += 1
+        answer = extract_answer(finish)
+        shown = answer if len(answer) <= _SHOWN_CHARS else f"{answer[:_SHOWN_CHARS]}…"
+        message = f"Your answer was not accepted: {said.advice}\nAnswer again. It was: {shown}"
+        _signal(run, user_messages=(*run.signals.user_messages, message))
+        _note(run, "user_message", {"message": message})
+        return None
+    return finish if said.value is msgspec.UNSET else replace(finish, payload=said.value)
 
 
 def remember(run: RunState, planned: Planned, observed: Observed) -> RunState:

@@ -2,7 +2,7 @@
 
 Pure above `io`. A call that cannot be made, fails or is cut short becomes an observation that the planner can answer;
 the run goes on. Only cancellation of the run itself passes through, and a pause that puts a wait off. Every path
-asks the approval gates first: a run over a catalog, and one whose decisions an executor of its own carries out.
+asks the hooks and the approval gates first: a run over a catalog, and one whose decisions its own executor carries out.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
+from harborage import codec
 from harborage.planner import AwaitTask, CallParallel, CallTool, FailureRecord, JoinKind, JoinSpec, SpawnTask
 from harborage.runtime.loop.agent_calls import call_agent, join_agent
 from harborage.runtime.loop.apply import Observed
 from harborage.runtime.loop.arrivals import Interrupt, StepInterruptedError, WaitPutOffError
+from harborage.runtime.loop.capabilities import Confirmation, HookAnswer
 from harborage.runtime.loop.joins import Done, Failed
 from harborage.runtime.loop.outcome import (
     OutcomeStatus,
@@ -43,6 +45,13 @@ class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
     args: bytes = b""
     refusal: str = ""
     code: str = ""
+
+
+class Called(msgspec.Struct, frozen=True):
+    """A call that was made, and what came of it."""
+
+    call: CallTool
+    outcome: ToolOutcome
 
 
 class Dispatched(msgspec.Struct, frozen=True, array_like=True):
@@ -100,8 +109,8 @@ async def dispatch_by_executor(decision: Any, run: RunState, io: Durable) -> Dis
 async def call_tool(call: CallTool, run: RunState, io: Durable, *, branch: int | None = None) -> ToolOutcome:
     """Make one call, after the approval it may need; `branch` is its place in a parallel call."""
     try:
-        if call.tool in run.gated_tools:
-            allowed = await _approved(call, io)
+        if run.hooks or call.tool in run.gated_tools:
+            allowed = await _approved(call, run, io)
             if isinstance(allowed, ToolOutcome):
                 return allowed
             call = allowed
@@ -109,42 +118,83 @@ async def call_tool(call: CallTool, run: RunState, io: Durable, *, branch: int |
             return await wait_in_workflow(call, io)
         if (sub := run.sub_agents.get(call.tool)) is not None:
             key = f"{run.who.run_id}/{run.steps}" if branch is None else f"{run.who.run_id}/{run.steps}.{branch}"
-            return await call_agent(sub, call, key, run, io)
-        outcome: ToolOutcome = await io.step(f"tool.{call.tool}", call)
+            outcome = await call_agent(sub, call, key, run, io)
+        else:
+            outcome = await io.step(f"tool.{call.tool}", call)
     except StepInterruptedError as cut:
         return failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
-    return outcome
+    return await _seen(call, outcome, io) if "after_tool" in run.hooks else outcome
 
 
-async def _approved(call: CallTool, io: Durable) -> CallTool | ToolOutcome:
-    """The call as it was approved, or the outcome of one that was refused."""
-    approval: Approval = await io.step(f"approve.{call.tool}", call)
+def _is_guarded(call: CallTool, run: RunState) -> bool:
+    """Whether anybody is asked before the call is made."""
+    return "before_tool" in run.hooks or call.tool in run.gated_tools
+
+
+async def _approved(call: CallTool, run: RunState, io: Durable) -> CallTool | ToolOutcome:
+    """The call as hooks and approvers allow it, or the outcome of one that was refused.
+
+    A person whom a hook had asked about the call is not asked again.
+    """
+    if "before_tool" in run.hooks:
+        said: HookAnswer = await io.step(f"hook.before_tool.{call.tool}", call)
+        if said.refusal or said.advice:
+            return failed(said.refusal or said.advice, OutcomeStatus.REJECTED, code=said.code)
+        if said.value is not msgspec.UNSET:
+            call = CallTool(call.tool, codec.encode(said.value), call.call_id)
+        if said.confirm:
+            return _answered(call, await io.step(f"confirm.{call.tool}", Confirmation(call, said.confirm)))
+    if call.tool in run.gated_tools:
+        return _answered(call, await io.step(f"approve.{call.tool}", call))
+    return call
+
+
+def _answered(call: CallTool, approval: Approval) -> CallTool | ToolOutcome:
     if approval.refusal:
         return failed(approval.refusal, OutcomeStatus.REJECTED, code=approval.code)
     return CallTool(call.tool, approval.args, call.call_id)
 
 
+async def _seen(call: CallTool, outcome: ToolOutcome, io: Durable) -> ToolOutcome:
+    """The outcome of a call that was made, as the hooks after it let the model see it."""
+    if outcome.status in (OutcomeStatus.REJECTED, OutcomeStatus.CANCELLED):
+        return outcome  # it was not made, or came to nothing
+    try:
+        said: HookAnswer = await io.step(f"hook.after_tool.{call.tool}", Called(call, outcome))
+    except StepInterruptedError as cut:
+        text = f"cancelled: {cut.reason}; the result is withheld, as no hook has seen it"
+        return failed(text, OutcomeStatus.CANCELLED)
+    if said.refusal or said.advice:
+        return failed(said.refusal or said.advice, OutcomeStatus.REJECTED)
+    if said.value is msgspec.UNSET:
+        return outcome
+    if outcome.status is OutcomeStatus.DONE:
+        return msgspec.structs.replace(outcome, for_planner=said.value)
+    text = said.value if isinstance(said.value, str) else codec.encode_text(said.value)
+    return failed(text, outcome.status, code=outcome.code)
+
+
 async def _allowed(decision: Any, run: RunState, io: Durable) -> Any:
-    """The decision with its gated calls as they were approved, or the outcome of one that was refused."""
+    """The decision with its calls as hooks and approvers allow them, or the outcome of one that was refused."""
     match decision:
-        case CallTool() if decision.tool in run.gated_tools:
+        case CallTool() if _is_guarded(decision, run):
             try:
-                return await _approved(decision, io)
+                return await _approved(decision, run, io)
             except StepInterruptedError as cut:
                 return failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
-        case CallParallel() if any(call.tool in run.gated_tools for call in decision.branches):
+        case CallParallel() if any(_is_guarded(call, run) for call in decision.branches):
             return await _allowed_branches(decision, run, io)
         case _:
             return decision
 
 
 async def _allowed_branches(decision: CallParallel, run: RunState, io: Durable) -> CallParallel | ToolOutcome:
-    """The parallel call with every gated branch as it was approved, or why it is not made."""
+    """The parallel call with every guarded branch as it was allowed, or why it is not made."""
     join = join_of(decision)
     if isinstance(join, ToolOutcome):
         return join  # no person is asked about a call that could not be made
-    gated = [index for index, call in enumerate(decision.branches) if call.tool in run.gated_tools]
-    asked = [partial(_approved_branch, decision.branches[index]) for index in gated]
+    gated = [index for index, call in enumerate(decision.branches) if _is_guarded(call, run)]
+    asked = [partial(_approved_branch, decision.branches[index], run) for index in gated]
     answers = await io.gather(asked, JoinSpec(JoinKind.ALL))
     branches = list(decision.branches)
     refusals: list[str] = []
@@ -159,9 +209,9 @@ async def _allowed_branches(decision: CallParallel, run: RunState, io: Durable) 
     return msgspec.structs.replace(decision, branches=tuple(branches))
 
 
-async def _approved_branch(call: CallTool, io: Durable) -> CallTool:
+async def _approved_branch(call: CallTool, run: RunState, io: Durable) -> CallTool:
     try:
-        answer = await _approved(call, io)
+        answer = await _approved(call, run, io)
     except StepInterruptedError as cut:
         answer = failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
     if isinstance(answer, ToolOutcome):

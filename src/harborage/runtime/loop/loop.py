@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, assert_never
 
 from msgspec.structs import replace
 
-from harborage.planner import AwaitTask, CallParallel, CallTool, Decision, Finish, RequestPause, SpawnTask
+from harborage.planner import AwaitTask, CallParallel, CallTool, Decision, Finish, FinishReason, RequestPause, SpawnTask
 from harborage.runtime.loop.agent_calls import handed_over, still_working
 from harborage.runtime.loop.apply import (
     Go,
@@ -21,6 +21,7 @@ from harborage.runtime.loop.apply import (
     Stop,
     apply_arrivals,
     apply_controls,
+    apply_finish,
     apply_interrupt,
     apply_plan,
     apply_wake,
@@ -84,10 +85,11 @@ async def run_loop(run: RunState, io: Durable, dispatch: Dispatch) -> Finish:
                 run = await act(run, planned, decision, io, dispatch)
             case Finish():
                 awaited = still_working(run)
-                if not awaited or not may_wait(run, decision):
-                    return decision
-                wait = AwaitTask(awaited)
-                run = await act(run, replace(planned, decision=wait), wait, io, dispatch)
+                if awaited and may_wait(run, decision):
+                    wait = AwaitTask(awaited)
+                    run = await act(run, replace(planned, decision=wait), wait, io, dispatch)
+                elif (released := await release(run, decision, io)) is not None:
+                    return released
             case RequestPause() if run.cancelling is Cancelling.TOLD:
                 continue  # the planner is not called any more; the gate ends the run
             case RequestPause() if run.steps <= run.max_steps:
@@ -109,6 +111,18 @@ async def act(run: RunState, planned: Planned, decision: Decision, io: Durable, 
         return run
     run.finish = handed_over(planned.decision, outcome, run) or run.finish
     return remember(run, planned, outcome.observed)
+
+
+async def release(run: RunState, finish: Finish, io: Durable) -> Finish | None:
+    """The finish as the hooks before it let it pass; None when the run goes on instead."""
+    if "before_finish" not in run.hooks or finish.reason is not FinishReason.GOAL:
+        return finish
+    try:
+        said = await io.step("hook.before_finish", finish)
+    except StepInterruptedError as cut:
+        apply_interrupt(run, cut.reason)
+        return None
+    return apply_finish(run, finish, said)
 
 
 async def steer(run: RunState, arrivals: Arrivals, io: Durable) -> RunState:

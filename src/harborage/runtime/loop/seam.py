@@ -103,7 +103,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     shares; they are its own where that is empty. `context` is what its caller gave it to be shown; `asks_context` says
     that providers are asked before its first step, `writes_memory` that its session remembers it when it reached its
     goal. A child was spawned by another run. `gated` are the tools whose calls need approval; a run of an earlier
-    version, which has none on record, takes those of the worker that executes it. `agent` names the agent whose
+    version, which has none on record, takes those of the worker that executes it. `hooks` are those of its agent's
+    capabilities, by name. `agent` names the agent whose
     planner and tools it has; it is empty for the only one of its runtime. `sub_agents` are those that it may call.
     `inner_limits` are further limits that the run is within, beside those of its tree. A run that `is_workflow` may
     call the waits of workflows. It `is_handed_over` when the
@@ -129,6 +130,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     asks_context: bool = False
     writes_memory: bool = False
     gated: GatedTools | None = None
+    hooks: tuple[str, ...] = ()
     sub_agents: tuple[SubAgent, ...] = ()
     inner_limits: tuple[InnerLimits, ...] = ()
     is_handed_over: bool = False

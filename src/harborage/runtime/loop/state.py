@@ -130,7 +130,7 @@ class PutOff(msgspec.Struct, frozen=True):
 
 class RunState(msgspec.Struct, kw_only=True):
     """One run between two steps. `steps` counts planner calls; waiting costs none. `spent` is what their model calls
-    took.
+    took. `guided` is how often a hook sent the planner's answer back.
 
     With `has_last_word` the planner is called once more when its steps are used up, and must finish then. A run that
     `is_workflow` may call the waits of workflows. `sub_agents` are those that it may call, by the name of the call;
@@ -145,6 +145,8 @@ class RunState(msgspec.Struct, kw_only=True):
     max_steps: int = 64
     has_last_word: bool = False
     gated_tools: Container[str] = frozenset()
+    hooks: tuple[str, ...] = ()
+    guided: int = 0
     is_parallel_atomic: bool = False
     steps: int = 0
     spent: Spent = Spent()

@@ -42,7 +42,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `key` identifies the call, for example by run and position: repeated under it after a restart, the call waits
     for its first pause. `deadline` is the run's: a later answer has no effect, so a gate that rejects by default does
-    so then.
+    so then. `question` is what a hook of a capability asks the approver; it is empty for every other call.
     """
 
     tool: str
@@ -53,6 +53,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
     key: str = ""
     args_schema: dict[str, Any] | None = None
     deadline: datetime | None = None
+    question: str = ""
 
     def __post_init__(self) -> None:
         force_setattr(self, "tags", names_of(self.tags, "tags"))
@@ -83,7 +84,7 @@ class Refused(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-Verdict = Granted | Refused
+Ruling = Granted | Refused
 
 
 def fingerprint_of(tool: str, args: bytes, who: Quadruple) -> str:
@@ -117,7 +118,7 @@ def answer_payload(decision: ApprovalDecision, reason: str, approved: str, *, is
             assert_never(unreachable)
 
 
-def judge(pause: Pause, request: ApprovalRequest) -> Verdict:
+def judge(pause: Pause, request: ApprovalRequest) -> Ruling:
     """Return what a resolved pause means for the call of `request`; an approver's own arguments are sealed in it."""
     payload = pause.payload or {}
     if payload.get("fingerprint") != fingerprint_of(request.tool, request.args, request.identity):
@@ -135,7 +136,7 @@ def judge(pause: Pause, request: ApprovalRequest) -> Verdict:
             assert_never(unreachable)
 
 
-def _judge_approved(pause: Pause, request: ApprovalRequest) -> Verdict:
+def _judge_approved(pause: Pause, request: ApprovalRequest) -> Ruling:
     payload = pause.payload or {}
     approved = payload.get("approved_fingerprint")
     if approved is None:

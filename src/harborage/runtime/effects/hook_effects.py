@@ -1,0 +1,262 @@
+"""The `hook.` effects: ask the hooks of an agent's capabilities, one after the other, and fold what they say.
+
+A hook is code of a user that guards something, so whatever it does but answer is a refusal that says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from harborage import codec
+from harborage.concurrency import CancelScope, is_cancelled
+from harborage.errors import error_reason
+from harborage.events import EventType, RuntimeWarningPayload
+from harborage.planner import CallTool, Finish, FinishReason
+from harborage.runtime.durable.engine import RunLeftError
+from harborage.runtime.durable.steps import Ask, Effect, StepCall
+from harborage.runtime.loop.capabilities import (
+    AgentContext,
+    Capability,
+    Confirm,
+    Deny,
+    Ending,
+    Guide,
+    HookAnswer,
+    Proceed,
+    ToolCall,
+    Transform,
+    Verdict,
+)
+from harborage.runtime.loop.dispatch import Called
+from harborage.tasks import TaskFailure
+from harborage.tools.errors import failure_reason
+
+if TYPE_CHECKING:
+    from harborage.runtime.effects.hooks import Hooks
+    from harborage.runtime.effects.run_resources import LiveRun
+    from harborage.runtime.effects.services import AgentServices
+    from harborage.runtime.loop.dispatch import Approval
+
+HOOK_TIMEOUT_S: Final = 60.0
+"""Seconds that a hook may take; one that takes longer has failed."""
+
+_VERDICTS: Final = (Proceed, Deny, Guide, Confirm, Transform)
+_NO_HOOKS: Final = (
+    "a capability looked at it when the run started, and the agent that executes the run has none that does"
+)
+
+
+class HookFailedError(Exception):
+    """A hook gave no verdict that can be followed; the text says which one and why."""
+
+
+def hook_effects(
+    services: AgentServices,
+    live: Mapping[str, LiveRun],
+    impossible: Callable[[LiveRun, CallTool], Approval | None],
+) -> dict[str, Effect]:
+    """The effects by name. `impossible` says why a call could not be made whoever allowed it."""
+    asking = _Asking(services, live, impossible)
+    return {
+        "hook.": Ask(run=asking.run, result=HookAnswer),
+        "hook.after_run": Ask(run=asking.after_run, result=HookAnswer, is_interruptible=False),
+    }
+
+
+class _Asking:
+    """Asks the hooks of one place after the other."""
+
+    def __init__(
+        self,
+        services: AgentServices,
+        live: Mapping[str, LiveRun],
+        impossible: Callable[[LiveRun, CallTool], Approval | None],
+    ) -> None:
+        self._services = services
+        self._live = live
+        self._impossible = impossible
+
+    async def run(self, call: StepCall) -> HookAnswer:
+        """Ask the hooks that the name of the step says; what they fail with refuses."""
+        live, hook = self._live[call.run_id], call.name.split(".", 2)[1]
+        hooks = self._services.hooks
+        if hooks is None or not hooks.having(hook):
+            return HookAnswer(refusal=f"{hook}: {_NO_HOOKS}")
+        try:
+            match call.payload:
+                case CallTool() as wanted:
+                    return await self._before_tool(hooks, live, wanted)
+                case Called() as called:
+                    return await self._after_tool(hooks, live, called)
+                case finish:
+                    return await self._before_finish(hooks, live, finish)
+        except HookFailedError as error:
+            self._services.logger.warning("run %s: %s", call.run_id, error)
+            return HookAnswer(refusal=str(error))
+
+    async def _before_tool(self, hooks: Hooks, live: LiveRun, wanted: CallTool) -> HookAnswer:
+        if (refused := self._impossible(live, wanted)) is not None:
+            return HookAnswer(refusal=refused.refusal, code=refused.code)
+        args, changed, questions = _arguments(wanted), False, list[str]()
+        for capability in hooks.having("before_tool"):
+            call = ToolCall(wanted.tool, args, wanted.call_id)
+            match await self._ask(hooks, live, capability, "before_tool", call):
+                case Deny(reason):
+                    return HookAnswer(refusal=f"the call was denied: {reason}")
+                case Guide(advice):
+                    return HookAnswer(advice=advice)
+                case Confirm(question):
+                    questions.append(question)
+                case Transform(value):
+                    args, changed = _plain(value, capability, "before_tool"), True
+                    if not isinstance(args, dict):
+                        raise _failed(capability, "before_tool", "Transform takes the arguments by name, as a dict")
+                case Proceed():
+                    pass
+        return HookAnswer(value=args if changed else msgspec.UNSET, confirm="; ".join(questions))
+
+    async def _after_tool(self, hooks: Hooks, live: LiveRun, called: Called) -> HookAnswer:
+        seen, changed = called.outcome.seen, False
+        if isinstance(seen, msgspec.Struct):
+            seen = codec.to_plain(seen)
+        call = ToolCall(called.call.tool, _arguments(called.call), called.call.call_id)
+        for capability in hooks.having("after_tool"):
+            match await self._ask(hooks, live, capability, "after_tool", call, seen):
+                case Deny(reason):
+                    return HookAnswer(refusal=f"the result is withheld: {reason}")
+                case Guide(advice):
+                    return HookAnswer(advice=advice)
+                case Transform(value):
+                    seen, changed = _plain(value, capability, "after_tool"), True
+                case Confirm():
+                    raise _failed(capability, "after_tool", "only before_tool may return Confirm")
+                case Proceed():
+                    pass
+        return HookAnswer(value=seen if changed else msgspec.UNSET)
+
+    async def _before_finish(self, hooks: Hooks, live: LiveRun, finish: Finish) -> HookAnswer:
+        changed = False
+        for capability in hooks.having("before_finish"):
+            try:
+                output = hooks.output(finish)
+            except Exception as error:
+                raise _failed(capability, "before_finish", error_reason(error)) from error
+            match await self._ask(hooks, live, capability, "before_finish", output):
+                case Deny(reason):
+                    return HookAnswer(refusal=f"the answer was denied: {reason}")
+                case Guide(advice):
+                    return HookAnswer(advice=advice)
+                case Transform(value):
+                    try:
+                        payload = hooks.payload(finish, value)
+                    except Exception as error:
+                        raise _failed(capability, "before_finish", f"Transform: {error_reason(error)}") from error
+                    finish, changed = msgspec.structs.replace(finish, payload=payload), True
+                case Confirm():
+                    raise _failed(capability, "before_finish", "only before_tool may return Confirm")
+                case Proceed():
+                    pass
+        return HookAnswer(value=finish.payload if changed else msgspec.UNSET)
+
+    async def after_run(self, call: StepCall) -> HookAnswer:
+        """Tell every capability how the run ends; what one fails with is said, and keeps no other from hearing it."""
+        live, hooks = self._live[call.run_id], self._services.hooks
+        if hooks is None:
+            return HookAnswer()
+        failures: list[str] = []
+        for capability in hooks.having("after_run"):
+            try:
+                await self._called(hooks, live, capability, "after_run", _ending(hooks, call.payload))
+            except HookFailedError as error:
+                failures.append(str(error))
+        if failures:
+            text = "; ".join(failures)
+            self._services.logger.warning("run %s: %s", call.run_id, text)
+            warning = RuntimeWarningPayload(text, {"run_id": call.run_id})
+            self._services.emit(EventType.RUNTIME_WARNING, live.base.quadruple, warning)
+        return HookAnswer(refusal="; ".join(failures))
+
+    async def _ask(self, hooks: Hooks, live: LiveRun, capability: Capability, hook: str, *given: Any) -> Verdict:
+        """The verdict of one hook.
+
+        Raises:
+            HookFailedError: it gave none.
+        """
+        verdict = await self._called(hooks, live, capability, hook, *given)
+        if not isinstance(verdict, _VERDICTS):
+            said = "None" if verdict is None else type(verdict).__name__
+            names = ", ".join(one.__name__ for one in _VERDICTS)
+            raise _failed(capability, hook, f"it returned {said}; return one of {names}")
+        return verdict
+
+    async def _called(self, hooks: Hooks, live: LiveRun, capability: Capability, hook: str, *given: Any) -> Any:
+        """What one hook returned.
+
+        Raises:
+            HookFailedError: it raised, or took too long.
+            RunLeftError: what the run depends on is not here.
+        """
+        services, what = self._services, f"{hook} of {type(capability).__name__}"
+        try:
+            with CancelScope(services.clock, HOOK_TIMEOUT_S):
+                work = getattr(capability, hook)(await _context(hooks, live), *given)
+                return await services.leavable(work, what, live.base.quadruple)
+            raise _failed(capability, hook, f"it gave no answer within {HOOK_TIMEOUT_S:g} s")
+        except (RunLeftError, HookFailedError):
+            raise
+        except asyncio.CancelledError as cancelled:
+            if is_cancelled():
+                raise
+            raise _failed(capability, hook, "it awaited something that was cancelled elsewhere") from cancelled
+        except Exception as error:
+            raise _failed(capability, hook, failure_reason(error)) from error
+
+
+async def _context(hooks: Hooks, live: LiveRun) -> AgentContext[Any]:
+    who, run = live.base.quadruple, live.state
+    return AgentContext(
+        who=who.identity,
+        run_id=who.run_id,
+        deps=await hooks.deps(who),
+        goal=live.base.goal if run is None else run.goal,
+        step=0 if run is None else run.steps,
+    )
+
+
+def _failed(capability: Capability, hook: str, why: str) -> HookFailedError:
+    return HookFailedError(f"{hook} of {type(capability).__name__} failed: {why}")
+
+
+def _arguments(call: CallTool) -> dict[str, Any]:
+    """The arguments by name.
+
+    Raises:
+        HookFailedError: they are no JSON object, so that no hook can judge them.
+    """
+    try:
+        decoded = codec.decode(call.args.strip() or b"{}")
+    except msgspec.DecodeError as error:
+        raise HookFailedError(f"the arguments of {call.tool!r} are no JSON: {error}") from error
+    if not isinstance(decoded, dict):
+        raise HookFailedError(f"the arguments of {call.tool!r} are no JSON object")
+    return decoded
+
+
+def _plain(value: Any, capability: Capability, hook: str) -> Any:
+    try:
+        return codec.to_plain(value)
+    except Exception as error:
+        raise _failed(capability, hook, f"Transform: {error_reason(error)}") from error
+
+
+def _ending(hooks: Hooks, end: Finish | TaskFailure) -> Ending:
+    if isinstance(end, TaskFailure):
+        return Ending(error=end.message)
+    if end.reason is not FinishReason.GOAL:
+        detail = (end.metadata or {}).get("detail")
+        return Ending(error=str(detail or end.reason), reason=str(end.reason))
+    return Ending(output=hooks.output(end), reason=str(end.reason))
