@@ -152,7 +152,7 @@ def answer(
 
 async def _answer(url: str, run: str, reply: _Reply) -> int:
     from harborage.cli.control_target import describe_question, next_step, open_target
-    from harborage.cli.questions import is_approval, is_interrupted_call
+    from harborage.cli.questions import is_approval, is_interrupted_call, misfit_of
     from harborage.runtime.loop.controls import ControlType
 
     async with open_target(url, run) as target:
@@ -166,7 +166,9 @@ async def _answer(url: str, run: str, reply: _Reply) -> int:
             except msgspec.DecodeError as error:
                 return _wrong_use(f"--result is not JSON: {error}")
         elif reply.text:
-            payload = {"message": reply.text}
+            if misfit := misfit_of(question.payload or {}, reply.text):
+                return _wrong_use(misfit)
+            payload = {"token": question.token, "message": reply.text}
         else:
             return _wrong_use(
                 f"only an interrupted call has a result; answer with text: harborage answer {question.token} TEXT"

@@ -338,14 +338,17 @@ class Conversation:
         run = self._run
         if question.run_id != run.id:
             run = await self._runtime.run(question.run_id, who=run.who.identity)
-        token = question.token if question.tool else ""
+        token = question.token
         match answer:
             case Approve(reason, args):
                 await run.approve(token, reason=reason, args=args)
             case Reject(reason):
                 await run.reject(reason, token=token)
             case Answer(message):
-                await run.resume({"message": message})
+                if misfit := question.misfit(message):
+                    self._say(misfit, "yellow")
+                    return
+                await run.resume({"token": token, "message": message})
             case Retry():
                 await run.approve(token)
             case Acted(result):

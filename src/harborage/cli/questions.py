@@ -17,6 +17,8 @@ from harborage.cli.handles import LENGTH
 from harborage.cli.text import compact, duration, masked, masked_places, plural, pretty, printable, wrapped
 from harborage.planner import PauseReason
 from harborage.runtime.effects.interrupted import QUESTION
+from harborage.runtime.loop.errors import PayloadInvalidError
+from harborage.runtime.loop.workflow_waits import value_of_answer
 
 if TYPE_CHECKING:
     from harborage.runtime.pauses import Pause
@@ -25,6 +27,7 @@ _INDENT = " " * 6
 _BAR = "│ "
 _SHORT = 72
 _NARROWEST = 20
+_YES_OR_NO = {"type": "boolean"}
 _CONTEXT_LINES = 3
 _WHY_INTERRUPTED = "its worker was lost during the call; it may have acted"
 _ROW_STYLES = {"+": "green", "-": "red", "@": "cyan"}
@@ -66,12 +69,32 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def takes_yes_or_no(self) -> bool:
         """Whether a plain yes answers it."""
-        return not self.is_interrupted and (bool(self.tool) or self.reason == PauseReason.APPROVAL_REQUIRED)
+        if self.is_interrupted:
+            return False
+        is_yes_or_no = self.payload.get("schema") == _YES_OR_NO
+        return bool(self.tool) or self.reason == PauseReason.APPROVAL_REQUIRED or is_yes_or_no
 
     @property
     def subject(self) -> str:
         """The tool, or the reason of the pause."""
         return printable(self.tool or self.reason, keep="")
+
+    def misfit(self, text: str) -> str:
+        """Why a typed text does not answer a question that takes values of one type; empty when it does."""
+        return misfit_of(self.payload, text)
+
+
+def misfit_of(payload: Mapping[str, Any], text: str) -> str:
+    """Why a typed text does not answer the question of a pause with this payload; empty when it does, or when the
+    payload does not say of which type an answer is."""
+    schema = payload.get("schema")
+    if not isinstance(schema, dict):
+        return ""
+    try:
+        value_of_answer(schema, {"message": text})
+    except PayloadInvalidError as error:
+        return f"{error}; it takes {compact(schema)}"
+    return ""
 
 
 def is_approval(pause: Pause) -> bool:
@@ -191,7 +214,8 @@ def render_question(question: Question, now: datetime, width: int) -> list[Text]
         lines += [*_facts({"why": printable(question.reason)}, 1, room)]
         lines += _arguments(question.args, question.change, room)
     else:
-        lines += _facts({key: _plain(value) for key, value in question.payload.items()}, 1, room)
+        shown = {"takes" if key == "schema" else key: _plain(value) for key, value in question.payload.items()}
+        lines += _facts(shown, 1, room)
     if question.deadline is not None:
         left = (question.deadline - now).total_seconds()
         lines += _facts({"expires": f"in {duration(left)}" if left > 0 else "now"}, 1, room)

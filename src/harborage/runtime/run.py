@@ -24,6 +24,7 @@ from harborage.runtime.durable.pauses.errors import (
 from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope, check_scope
 from harborage.runtime.loop.errors import NoOutstandingPauseError, SteeringError
 from harborage.runtime.loop.pauses import Pause, PauseFilter
+from harborage.runtime.loop.workflow_waits import value_of_answer
 from harborage.runtime.pending import Pending
 from harborage.tasks import RegistryClosedError, TaskFilter, TaskNotFoundError
 from harborage.tasks.rules import check_priority
@@ -306,6 +307,7 @@ class Run(Generic[OutT_co]):
 
         Raises:
             NoOutstandingPauseError, PauseAmbiguousError: none or several are open; `pending` lists them.
+            PayloadInvalidError: the question of a workflow takes a value of another type; nothing was sent.
             Exception: as `resume`.
         """
         _, token = await self._find_pause(ControlType.RESUME, "")
@@ -326,11 +328,23 @@ class Run(Generic[OutT_co]):
         if body and body.get("reason") == named:
             fix = f"{type.lower()}: the reason is the token of the pause; write token={named!r}"
             raise InvalidOptionError("reason", named, message=fix)
+        if type is ControlType.RESUME:
+            await self._check_value(named, body or {})
         try:
             return await run._send(type, {**(body or {}), "token": named})
         except AlreadyResumedError as error:
             await self._publish_refusal(type, error)
             raise
+
+    async def _check_value(self, token: str, body: dict[str, Any]) -> None:
+        """Accept an answer that fits the question of a workflow; any other pause takes what its planner makes of it.
+
+        Raises:
+            PayloadInvalidError: it does not fit; nothing was sent.
+        """
+        schema = ((await self._pauses.status(token, who=self.who)).payload or {}).get("schema")
+        if isinstance(schema, dict) and ("answer" in body or "message" in body):
+            value_of_answer(schema, body)
 
     async def _find_pause(self, type: ControlType, token: str) -> tuple[Run[Any], str]:
         """Return the pause that an answer is for, and its run, which may be one below this one; if there is none,

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from harborage.clock import sleep
-from harborage.errors import error_text
 from harborage.planner import PauseReason
 from harborage.runtime.durable.steps import Effect, StepCall, Wait, Waiting
 from harborage.runtime.effects.approval.answering import WaitingCall
@@ -16,9 +15,7 @@ from harborage.runtime.effects.approval.model import ApprovalRequest
 from harborage.runtime.effects.steering import RESUMES, apply_mid_step
 from harborage.runtime.loop.errors import PayloadInvalidError
 from harborage.runtime.loop.pauses import Pause, PauseDecision, PauseRequest
-from harborage.runtime.loop.workflow_waits import ASK_STEP, TIMER_STEP, Answered, Question, Sleep
-from harborage.tools import ToolInvalidArgsError
-from harborage.tools.schema import schema_validator
+from harborage.runtime.loop.workflow_waits import ASK_STEP, TIMER_STEP, Answered, Question, Sleep, value_of_answer
 
 if TYPE_CHECKING:
     from harborage.events.bus import RunWriter
@@ -141,7 +138,8 @@ class WorkflowWaits:
             deadline=until,
             key=f"ask:{live.key(call)}",
         )
-        return answered(await self._questions.ask(live, live.key(call), asked, partial(check_answer, question)))
+        pause = await self._questions.ask(live, live.key(call), asked, partial(check_answer, question))
+        return answered(question, pause)
 
     def _unanswered(self, call: StepCall) -> None:
         """An earlier process may have asked already: whoever was to answer is told when the run ends."""
@@ -156,22 +154,18 @@ def check_answer(question: Question, decision: PauseDecision, payload: dict[str,
     """
     if decision is PauseDecision.REJECT:
         return
-    if decision is PauseDecision.RESUME and "answer" not in payload:
-        raise PayloadInvalidError("the question waits for a value: send it with answer(value)", bound="answer")
-    try:
-        schema_validator(question.schema, "answer")(payload.get("answer", True))
-    except ToolInvalidArgsError as error:
-        raise PayloadInvalidError(
-            f"the answer does not fit the question: {error_text(error)}", bound="answer"
-        ) from error
+    if decision is PauseDecision.APPROVE:
+        payload = {"answer": True} | payload
+    value_of_answer(question.schema, payload)
 
 
-def answered(pause: Pause) -> Answered:
+def answered(question: Question, pause: Pause) -> Answered:
     """What came of a question."""
     payload = pause.payload or {}
     match pause.decision:
         case PauseDecision.APPROVE | PauseDecision.RESUME:
-            return Answered(value=payload.get("answer", True))
+            given = {"answer": True} | payload if pause.decision is PauseDecision.APPROVE else payload
+            return Answered(value=value_of_answer(question.schema, given))
         case PauseDecision.REJECT:
             return Answered(is_rejected=True, reason=str(payload.get("reason") or ""))
         case _:

@@ -5,14 +5,18 @@ Each is a step of its own, which holds no memory while it waits.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from harborage import codec
+from harborage.errors import error_text
 from harborage.runtime.loop.arrivals import StepInterruptedError
+from harborage.runtime.loop.errors import PayloadInvalidError
 from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome, failed
+from harborage.tools.errors import ToolInvalidArgsError
 
 if TYPE_CHECKING:
     from harborage.planner import CallTool
@@ -51,6 +55,37 @@ class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
     is_expired: bool = False
     is_rejected: bool = False
     reason: str = ""
+
+
+def value_of_answer(schema: Mapping[str, Any], payload: Mapping[str, Any]) -> Any:
+    """The value of an answer: an `answer` as it is, of a typed `message` the JSON that fits, else its text.
+
+    Raises:
+        PayloadInvalidError: there is none, or it does not fit the schema; the text says why.
+    """
+    if "answer" in payload:
+        return _fitting(schema, payload["answer"])
+    text = payload.get("message")
+    if not isinstance(text, str):
+        raise PayloadInvalidError("the question waits for a value: send it with answer(value)", bound="answer")
+    try:
+        return _fitting(schema, codec.decode(text))
+    except (msgspec.DecodeError, UnicodeError, RecursionError, PayloadInvalidError) as error:
+        try:
+            return _fitting(schema, text)
+        except PayloadInvalidError as misfit:
+            raise (error if isinstance(error, PayloadInvalidError) else misfit) from None
+
+
+def _fitting(schema: Mapping[str, Any], value: Any) -> Any:
+    from harborage.tools.schema import schema_validator  # loaded by the first answer
+
+    try:
+        schema_validator(dict(schema), "answer")(value)
+    except ToolInvalidArgsError as error:
+        text = f"the answer does not fit the question: {error_text(error)}"
+        raise PayloadInvalidError(text, bound="answer") from error
+    return value
 
 
 async def wait_in_workflow(call: CallTool, io: Durable) -> ToolOutcome:
