@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harborage import (
     Agent,
@@ -34,6 +35,8 @@ from harborage import (
     Verdict,
     tool,
 )
+from harborage.errors import InvalidOptionError
+from harborage.llm import CompleteRequest, CompleteResponse
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.effects import hook_effects
 from harborage.runtime.history.builder import build_history
@@ -447,3 +450,87 @@ async def test_a_run_whose_agent_has_other_hooks_since_makes_no_unseen_call(
 
     assert text in await two(agent(earlier), agent(later))
     assert post.sent == []
+
+
+GO = Proceed()
+
+
+class AroundModel(Capability):
+    """Says the lines around each call of the model, and keeps what it was shown."""
+
+    def __init__(self, before: Any = GO, *after: Any) -> None:
+        self.before = before
+        self.after = list(after) or [Proceed()]
+        self.requests: list[CompleteRequest] = []
+        self.answers: list[str] = []
+
+    async def before_model(self, ctx: AgentContext[Any], request: CompleteRequest) -> Verdict:
+        self.requests.append(request)
+        said: Any = self.before(request) if callable(self.before) else self.before
+        return said  # type: ignore[no-any-return]
+
+    async def after_model(self, ctx: AgentContext[Any], response: CompleteResponse) -> Verdict:
+        self.answers.append(response.content)
+        said: Any = self.after.pop(0) if len(self.after) > 1 else self.after[0]
+        return said  # type: ignore[no-any-return]
+
+
+async def replayed(run: Any, runtime: Runtime) -> str:
+    return (await runtime.replay(await run.history())).summary()
+
+
+async def test_hooks_change_what_the_model_reads_and_what_is_read_of_it() -> None:
+    """A replay needs neither: the record has what the planner asked and got."""
+
+    def warmer(request: CompleteRequest) -> Verdict:
+        return Transform(replace(request, temperature=0.9))
+
+    guard = AroundModel(warmer, Transform(CompleteResponse(content="Changed.")))
+    advises = AroundModel(Guide("be kind"))
+    model = ScriptedLLM([says("Said.")])
+    agent = Agent("a", model=model, capabilities=[guard, advises])
+    async with Runtime([agent]) as runtime:
+        run = await runtime.start(agent, "May I?", who=WHO)
+        assert (await asyncio.wait_for(run.result(), 20)).output == "Changed."
+        assert await replayed(run, runtime) == "1 decisions are the same as recorded, with 1 answers of the model"
+    (sent,) = model.requests
+    assert sent.temperature == 0.9
+    assert sent.messages[-1].content.text == "be kind"
+    assert advises.answers == ["Changed."]
+    assert len(guard.requests) == 1
+
+
+async def test_a_model_is_asked_again_with_the_advice_of_a_hook() -> None:
+    """It reads its answer and the advice; the run has spent both calls, and its planner saw one."""
+    guard, model = AroundModel(Proceed(), Guide("in French"), Proceed()), ScriptedLLM([says("No."), says("Non.")])
+    result = await Agent("a", model=model, capabilities=[guard]).run("May I?")
+    assert result.output == "Non."
+    assert guard.answers == ["No.", "Non."]
+    assert [one.content.text for one in model.requests[1].messages[-2:]] == ["No.", "in French"]
+    assert len(guard.requests) == 1
+
+
+@each_row(
+    "guard, text, calls",
+    [
+        (AroundModel(Deny("too costly")), "before_model of AroundModel denied it: too costly", 0),
+        (AroundModel(Transform("x")), "before_model of AroundModel failed: Transform takes a CompleteRequest", 0),
+        (AroundModel(Confirm("?")), "before_model of AroundModel failed: only before_tool may return Confirm", 0),
+        (AroundModel(None), "before_model of AroundModel failed: it returned None", 0),
+        (AroundModel(Proceed(), Deny("rude")), "after_model of AroundModel denied it: rude", 1),
+        (AroundModel(Proceed(), Transform("x")), "Transform takes a CompleteResponse", 1),
+        (AroundModel(Proceed(), Guide("again")), "after_model sent the answer back 3 times, and still does: again", 4),
+    ],
+)
+async def test_a_model_call_that_a_hook_refuses_fails_the_run(guard: Capability, text: str, calls: int) -> None:
+    """The error says which hook and why."""
+    model = ScriptedLLM([says("No.")] * 5)
+    with pytest.raises(RunFailedError, match=text.replace("?", r"\?")):
+        await Agent("a", model=model, capabilities=[guard]).run("May I?")
+    assert len(model.requests) == calls
+
+
+def test_hooks_around_the_model_of_an_own_planner_are_refused() -> None:
+    """They would never be asked: it calls its model itself."""
+    with pytest.raises(InvalidOptionError, match="AroundModel has a hook around the model"):
+        Agent("a", planner=StepPlanner(DONE), capabilities=[AroundModel()])

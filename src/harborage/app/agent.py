@@ -154,7 +154,7 @@ class Agent(Generic[DepsT_contra, OutT]):
             "planner": planner,
             "instructions": instructions,
             "tools": (accepted := checked_tools(tools)),
-            "capabilities": (guards := checked_capabilities(capabilities, accepted)),
+            "capabilities": (guards := checked_capabilities(capabilities, accepted, planner)),
             "agents": checked_agents(agents, (*accepted, *tools_of(guards)), output),
             "output": output,
             "deps": deps_type(deps),

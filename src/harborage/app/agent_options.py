@@ -9,7 +9,8 @@ from typing import Any, Final, TypeAlias
 
 from harborage.errors import InvalidOptionError
 from harborage.runtime.approval import AlwaysApprove, AlwaysDeny, ApprovalPolicy, BySideEffect
-from harborage.runtime.loop.capabilities import Capability
+from harborage.runtime.effects.model import PlannerChoice, is_own_planner
+from harborage.runtime.loop.capabilities import Capability, has_model_hook
 from harborage.tools import SideEffect, ToolDescriptor
 from harborage.tools.typed import FunctionTool, how_to_bind, is_unbound
 
@@ -88,12 +89,14 @@ def checked_tools(tools: Iterable[Any]) -> tuple[ToolDescriptor[Any], ...]:
     return tuple(found.values())
 
 
-def checked_capabilities(capabilities: Iterable[Any], tools: Sequence[ToolDescriptor[Any]]) -> tuple[Capability, ...]:
+def checked_capabilities(
+    capabilities: Iterable[Any], tools: Sequence[ToolDescriptor[Any]], planner: PlannerChoice | None
+) -> tuple[Capability, ...]:
     """Accept capabilities whose tools can stand beside those of the agent.
 
     Raises:
         InvalidOptionError: one is no capability, or has tools or instructions that are none, or a tool whose name is
-            taken.
+            taken, or a hook around a model that a planner calls itself.
     """
     if isinstance(capabilities, str | Capability) or not isinstance(capabilities, Iterable):
         raise InvalidOptionError("capabilities", capabilities, "several capabilities, such as [Moderation()]")
@@ -109,6 +112,12 @@ def checked_capabilities(capabilities: Iterable[Any], tools: Sequence[ToolDescri
         brought: object = one.tools
         if isinstance(brought, str) or not isinstance(brought, Iterable):
             raise InvalidOptionError(f"{type(one).__name__}.tools", brought, "several tools, such as [refund]")
+    if is_own_planner(planner) and (asking := next(filter(has_model_hook, given), None)) is not None:
+        text = (
+            f"capabilities: {type(asking).__name__} has a hook around the model, and a planner of your own calls its "
+            "model itself; pass model= with a function that makes the planner over its client"
+        )
+        raise InvalidOptionError("capabilities", asking, message=text)
     checked_tools((*tools, *tools_of(given)))
     return given
 

@@ -8,7 +8,7 @@ import pytest
 
 from harborage import AgentContext, Capability, Confirm, Deny, Guide, Proceed, ToolCall, Verdict
 from harborage.callables import CallbackKindError
-from harborage.errors import InvalidOptionError, UnknownOptionError
+from harborage.errors import InvalidOptionError
 from harborage.runtime.loop.capabilities import has_hook, hooks_of
 from tests.kit.tables import each_row
 
@@ -32,10 +32,10 @@ async def generous(self: Any, ctx: Any, *given: Any, note: str = "") -> Verdict:
 @each_row(
     "name, value, error, text",
     [
-        ("before_tools", hook, UnknownOptionError, r"Guard\.before_tools.*did you mean before_tool\?"),
-        ("befor_tool", hook, UnknownOptionError, "did you mean before_tool"),
-        ("after_toolcall", hook, UnknownOptionError, "did you mean after_tool"),
-        ("on_start", hook, UnknownOptionError, "the hooks are before_tool, .*underscore"),
+        ("before_tools", hook, InvalidOptionError, r"Guard\.before_tools.*did you mean before_tool\?"),
+        ("befor_tool", hook, InvalidOptionError, "did you mean before_tool"),
+        ("after_toolcall", hook, InvalidOptionError, "did you mean after_tool"),
+        ("on_start", hook, InvalidOptionError, "the hooks are before_model, .*with _"),
         ("before_tool", plain, CallbackKindError, r"Guard\.before_tool is a plain function.*async def"),
         ("before_tool", short, InvalidOptionError, r"write async def before_tool\(self, ctx, call\)"),
         ("before_tool", None, InvalidOptionError, r"async def before_tool\(self, ctx, call\)"),

@@ -95,7 +95,8 @@ class AgentSetup(msgspec.Struct, frozen=True, kw_only=True):
     `value` is what described the agent, for programs that start its runs by it; `decode` makes its output of the
     payload of a finish. `deps` is the type of what its tools depend on, `agents` are those that it may call; the
     planner of one that `is_workflow` is a function with waits of its own.
-    `capabilities` are asked at their hooks; their tools and instructions are among those of the agent.
+    `capabilities` are asked at their hooks; their tools and instructions are among those of the agent. A
+    replay asks no hooks of its model.
     """
 
     reasoner: Planner | ReasonerConfig
@@ -111,6 +112,7 @@ class AgentSetup(msgspec.Struct, frozen=True, kw_only=True):
     decode: Callable[[Any], Any] | None = None
     deps: Any = NoneType
     capabilities: tuple[Capability, ...] = ()
+    asks_model_hooks: bool = True
     agents: tuple[SubAgentSetup, ...] = ()
     is_workflow: bool = False
 

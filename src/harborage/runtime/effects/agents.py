@@ -37,6 +37,7 @@ from harborage.runtime.effects.outages import patience_of
 from harborage.runtime.effects.program import AgentProgram, InProcess
 from harborage.runtime.effects.services import AgentServices
 from harborage.runtime.effects.table import AgentEffects
+from harborage.runtime.loop.capabilities import has_model_hook
 from harborage.runtime.loop.state import ControlErrors
 from harborage.tasks import InProcessTaskRegistry
 from harborage.tools import MemoryToolSearch, ToolCatalog, ToolDescriptor, tool
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from harborage.memory import SessionMemory
     from harborage.runtime.durable.steps import EffectTable
     from harborage.runtime.effects.agent_setup import AgentSetup
+    from harborage.runtime.effects.model_hooks import ModelHooks
     from harborage.runtime.effects.run_resources import LiveRun
     from harborage.runtime.loop.seam import Concluded, RunRequest
     from harborage.runtime.loop.sub_agents import SubAgent
@@ -251,7 +253,9 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
     options = setup.options
     catalog = catalog_of((*setup.tools, *(one.descriptor for one in setup.agents)))
     recorder = ModelRecorder() if options.records_model and isinstance(setup.reasoner, ReasonerConfig) else None
-    reasoner = await _open_reasoner(setup, shared, closers, recorder)
+    hooks = _hooks(setup, shared)
+    model_hooks = _model_hooks(setup, hooks)
+    reasoner = await _open_reasoner(setup, shared, closers, recorder, model_hooks)
     if isinstance(reasoner.planner, RegistryAware):
         reasoner.planner.attach_registry(shared.tasks)
         closers.append(partial(_detach, reasoner.planner))
@@ -278,8 +282,8 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
     )
     executor = _executor(setup, shared, catalog)
     closers += [providers.aclose, executor.aclose]
-    services = _services(setup, shared, executor, gates=gates, recorder=recorder, providers=providers)
-    effects = AgentEffects(services)
+    services = _services(setup, shared, executor, gates=gates, recorder=recorder, providers=providers, hooks=hooks)
+    effects = _effects(services, model_hooks)
     return AgentParts(
         name=setup.name,
         value=setup.value,
@@ -288,7 +292,7 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
         options=options,
         catalog=catalog,
         gates=gates,
-        hooks=() if services.hooks is None else services.hooks.names,
+        hooks=() if hooks is None else hooks.names,
         effects=effects,
         table=effects.table(),
         program=_program(options, shared, reasoner, effects, catalog, gates),
@@ -311,7 +315,11 @@ def catalog_of(tools: Iterable[ToolDescriptor | Callable[..., Any]]) -> ToolCata
 
 
 async def _open_reasoner(
-    setup: AgentSetup, shared: Shared, closers: list[Closer], recorder: ModelRecorder | None
+    setup: AgentSetup,
+    shared: Shared,
+    closers: list[Closer],
+    recorder: ModelRecorder | None,
+    model_hooks: ModelHooks | None,
 ) -> Reasoner:
     """Open the planner and its model; where cost is limited the price of the model must be known."""
     reasoner = await open_reasoner(
@@ -322,6 +330,7 @@ async def _open_reasoner(
         redactor=shared.redactor,
         recorder=recorder,
         has_tools=bool(setup.tools or setup.agents or setup.options.built_in),
+        guard=None if model_hooks is None else model_hooks.wrap,
     )
     if setup.options.limits.cost is not None:
         await reasoner.check_price()
@@ -399,6 +408,21 @@ def _hooks(setup: AgentSetup, shared: Shared) -> Hooks | None:
     return hooks if hooks.names else None
 
 
+def _effects(services: AgentServices, model_hooks: ModelHooks | None) -> AgentEffects:
+    effects = AgentEffects(services)
+    if model_hooks is not None:
+        model_hooks.attach(services, effects.find)
+    return effects
+
+
+def _model_hooks(setup: AgentSetup, hooks: Hooks | None) -> ModelHooks | None:
+    if hooks is None or not setup.asks_model_hooks or not any(map(has_model_hook, setup.capabilities)):
+        return None
+    from harborage.runtime.effects.model_hooks import ModelHooks  # loaded where there is one to ask
+
+    return ModelHooks(hooks)
+
+
 def _services(
     setup: AgentSetup,
     shared: Shared,
@@ -407,6 +431,7 @@ def _services(
     gates: Gates,
     recorder: ModelRecorder | None,
     providers: ContextProviders,
+    hooks: Hooks | None,
 ) -> AgentServices:
     """The services of an agent: nothing waits for ever, nothing is lost for one bad control."""
     options = setup.options
@@ -434,7 +459,7 @@ def _services(
         redactor=providers.redactor,
         context_providers=providers,
         has_output=setup.decode is not None,
-        hooks=_hooks(setup, shared),
+        hooks=hooks,
         logger=shared.logger,
     )
 

@@ -104,7 +104,7 @@ class _Asking:
         args, changed, questions = _arguments(wanted), False, list[str]()
         for capability in hooks.having("before_tool"):
             call = ToolCall(wanted.tool, args, wanted.call_id)
-            match await self._ask(hooks, live, capability, "before_tool", call):
+            match await ask_hook(self._services, hooks, live, capability, "before_tool", call):
                 case Deny(reason):
                     return HookAnswer(refusal=f"the call was denied: {reason}")
                 case Guide(advice):
@@ -125,7 +125,7 @@ class _Asking:
             seen = codec.to_plain(seen)
         call = ToolCall(called.call.tool, _arguments(called.call), called.call.call_id)
         for capability in hooks.having("after_tool"):
-            match await self._ask(hooks, live, capability, "after_tool", call, seen):
+            match await ask_hook(self._services, hooks, live, capability, "after_tool", call, seen):
                 case Deny(reason):
                     return HookAnswer(refusal=f"the result is withheld: {reason}")
                 case Guide(advice):
@@ -145,7 +145,7 @@ class _Asking:
                 output = hooks.output(finish)
             except Exception as error:
                 raise _failed(capability, "before_finish", error_reason(error)) from error
-            match await self._ask(hooks, live, capability, "before_finish", output):
+            match await ask_hook(self._services, hooks, live, capability, "before_finish", output):
                 case Deny(reason):
                     return HookAnswer(refusal=f"the answer was denied: {reason}")
                 case Guide(advice):
@@ -170,7 +170,7 @@ class _Asking:
         failures: list[str] = []
         for capability in hooks.having("after_run"):
             try:
-                await self._called(hooks, live, capability, "after_run", _ending(hooks, call.payload))
+                await _called(self._services, hooks, live, capability, "after_run", _ending(hooks, call.payload))
             except HookFailedError as error:
                 failures.append(str(error))
         if failures:
@@ -180,40 +180,46 @@ class _Asking:
             self._services.emit(EventType.RUNTIME_WARNING, live.base.quadruple, warning)
         return HookAnswer(refusal="; ".join(failures))
 
-    async def _ask(self, hooks: Hooks, live: LiveRun, capability: Capability, hook: str, *given: Any) -> Verdict:
-        """The verdict of one hook.
 
-        Raises:
-            HookFailedError: it gave none.
-        """
-        verdict = await self._called(hooks, live, capability, hook, *given)
-        if not isinstance(verdict, _VERDICTS):
-            said = "None" if verdict is None else type(verdict).__name__
-            names = ", ".join(one.__name__ for one in _VERDICTS)
-            raise _failed(capability, hook, f"it returned {said}; return one of {names}")
-        return verdict
+async def ask_hook(
+    services: AgentServices, hooks: Hooks, live: LiveRun, capability: Capability, hook: str, *given: Any
+) -> Verdict:
+    """The verdict of one hook.
 
-    async def _called(self, hooks: Hooks, live: LiveRun, capability: Capability, hook: str, *given: Any) -> Any:
-        """What one hook returned.
+    Raises:
+        HookFailedError: it gave none.
+    """
+    verdict = await _called(services, hooks, live, capability, hook, *given)
+    if not isinstance(verdict, _VERDICTS):
+        said = "None" if verdict is None else type(verdict).__name__
+        names = ", ".join(one.__name__ for one in _VERDICTS)
+        raise _failed(capability, hook, f"it returned {said}; return one of {names}")
+    return verdict
 
-        Raises:
-            HookFailedError: it raised, or took too long.
-            RunLeftError: what the run depends on is not here.
-        """
-        services, what = self._services, f"{hook} of {type(capability).__name__}"
-        try:
-            with CancelScope(services.clock, HOOK_TIMEOUT_S):
-                work = getattr(capability, hook)(await _context(hooks, live), *given)
-                return await services.leavable(work, what, live.base.quadruple)
-            raise _failed(capability, hook, f"it gave no answer within {HOOK_TIMEOUT_S:g} s")
-        except (RunLeftError, HookFailedError):
+
+async def _called(
+    services: AgentServices, hooks: Hooks, live: LiveRun, capability: Capability, hook: str, *given: Any
+) -> Any:
+    """What one hook returned.
+
+    Raises:
+        HookFailedError: it raised, or took too long.
+        RunLeftError: what the run depends on is not here.
+    """
+    what = f"{hook} of {type(capability).__name__}"
+    try:
+        with CancelScope(services.clock, HOOK_TIMEOUT_S):
+            work = getattr(capability, hook)(await _context(hooks, live), *given)
+            return await services.leavable(work, what, live.base.quadruple)
+        raise _failed(capability, hook, f"it gave no answer within {HOOK_TIMEOUT_S:g} s")
+    except (RunLeftError, HookFailedError):
+        raise
+    except asyncio.CancelledError as cancelled:
+        if is_cancelled():
             raise
-        except asyncio.CancelledError as cancelled:
-            if is_cancelled():
-                raise
-            raise _failed(capability, hook, "it awaited something that was cancelled elsewhere") from cancelled
-        except Exception as error:
-            raise _failed(capability, hook, failure_reason(error)) from error
+        raise _failed(capability, hook, "it awaited something that was cancelled elsewhere") from cancelled
+    except Exception as error:
+        raise _failed(capability, hook, failure_reason(error)) from error
 
 
 async def _context(hooks: Hooks, live: LiveRun) -> AgentContext[Any]:

@@ -190,12 +190,14 @@ async def open_reasoner(
     redactor: Redactor,
     recorder: ModelRecorder | None = None,
     has_tools: bool = False,
+    guard: Callable[[LLMClient], LLMClient] | None = None,
 ) -> Reasoner:
     """Return a caller's planner as it is, or open the model and build the planner over it.
 
     What the runtime has to close is added to `closers`.
 
-    `redactor` takes secrets out of the model's reasoning; `recorder`, if given, records the calls. With
+    `redactor` takes secrets out of the model's reasoning; `recorder`, if given, records the calls;
+    `guard` puts hooks around them. With
     `has_tools` the model must accept tools.
 
     Raises:
@@ -208,6 +210,8 @@ async def open_reasoner(
     client, profile = await _opened(who.model, deps, closers, has_tools=has_tools)
     opened = client
     client = RedactingClient(client, redactor)
+    if guard is not None:
+        client = guard(client)
     if recorder is not None:
         client = recorder.wrap(client)
     if who.factory is None:

@@ -289,6 +289,7 @@ def _replayed_agent(agent: AgentSetup, served: ReplayClient) -> AgentSetup:
         agent,
         agents=tuple(replace(one, setup=_replayed_agent(one.setup, served)) for one in agent.agents),
         deps=NoneType,
+        asks_model_hooks=False,
         reasoner=replace(reasoner, model=served) if isinstance(reasoner, ReasonerConfig) else reasoner,
         options=replace(agent.options, records_model=False, limits=Limits(), provider_patience=timedelta()),
     )

@@ -15,11 +15,12 @@ import msgspec
 from typing_extensions import TypeVar
 
 from harborage.callables import require_async
-from harborage.errors import InvalidOptionError, UnknownOptionError
+from harborage.errors import InvalidOptionError
 from harborage.identity import Identity
 from harborage.planner import CallTool
 
 if TYPE_CHECKING:
+    from harborage.llm import CompleteRequest, CompleteResponse
     from harborage.tools import ToolDescriptor
 
 DepsT_co = TypeVar("DepsT_co", covariant=True, default=Any)
@@ -113,9 +114,9 @@ class Capability:
     A worker that dies before a hook's answer is recorded asks it again; afterwards it is never asked again.
 
     Raises:
-        UnknownOptionError: a method is named like a hook and is none; the text says which one may be meant.
         CallbackKindError: a hook is no async function.
-        InvalidOptionError: a hook takes other arguments.
+        InvalidOptionError: a method is named like a hook and is none, or takes other arguments; the text says which one
+            may be meant.
     """
 
     tools: Sequence[ToolDescriptor[Any]] = ()
@@ -134,6 +135,20 @@ class Capability:
                 _check_hook(f"{cls.__name__}.{name}", value, HOOKS[name])
             elif inspect.isfunction(value):
                 _check_helper(cls.__name__, name)
+
+    async def before_model(self, ctx: AgentContext[Any], request: CompleteRequest) -> Verdict:
+        """Say whether the model is called, and with what: `Transform(request)` changes it, `Guide` adds its advice.
+
+        After `Deny` the run fails. The record has the request as the planner made it.
+        """
+        return Proceed()
+
+    async def after_model(self, ctx: AgentContext[Any], response: CompleteResponse) -> Verdict:
+        """Say what the planner gets of an answer; with `Guide` the model is asked again, at most 3 times.
+
+        After `Deny` the run fails. The record has the answer as the planner got it.
+        """
+        return Proceed()
 
     async def before_tool(self, ctx: AgentContext[Any], call: ToolCall) -> Verdict:
         """Say whether a call is made, and how: `Transform(arguments)` changes it, `Confirm` asks a person first."""
@@ -155,6 +170,8 @@ class Capability:
 
 
 HOOKS: Final[Mapping[str, tuple[str, ...]]] = {
+    "before_model": ("ctx", "request"),
+    "after_model": ("ctx", "response"),
     "before_tool": ("ctx", "call"),
     "after_tool": ("ctx", "call", "result"),
     "before_finish": ("ctx", "output"),
@@ -166,6 +183,11 @@ HOOKS: Final[Mapping[str, tuple[str, ...]]] = {
 def has_hook(capability: Capability, hook: str) -> bool:
     """Whether a capability has a hook of its own."""
     return getattr(type(capability), hook) is not getattr(Capability, hook)
+
+
+def has_model_hook(capability: Capability) -> bool:
+    """Whether a capability has a hook around the calls of the model."""
+    return has_hook(capability, "before_model") or has_hook(capability, "after_model")
 
 
 def hooks_of(capabilities: Iterable[Capability]) -> tuple[str, ...]:
@@ -193,7 +215,8 @@ def _check_helper(owner: str, name: str) -> None:
     meant = get_close_matches(name, HOOKS, n=1, cutoff=0.5 if is_like else 0.85)
     if is_like or (meant and not name.startswith("_")):
         guess = f"did you mean {meant[0]}?" if meant else f"the hooks are {', '.join(HOOKS)};"
-        raise UnknownOptionError(f"{owner}.{name}", name, f"{guess} begin the name of a helper with an underscore")
+        text = f"{owner}.{name} is no hook, and would never be called; {guess} begin the name of a helper with _"
+        raise InvalidOptionError(f"{owner}.{name}", name, message=text)
 
 
 class HookAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
