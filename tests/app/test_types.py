@@ -65,7 +65,7 @@ async def main() -> None:
 TOOLS = """
 from decimal import Decimal
 
-from harborage import Agent, CallContext, tool
+from harborage import Agent, AgentContext, CallContext, Capability, Deny, Proceed, ToolCall, Verdict, tool
 
 class Shop:
     name = "Porto"
@@ -102,6 +102,27 @@ def look(item: str, n: int = 3) -> float:
 @tool(name="bare")
 async def loose(ctx: CallContext, item: str) -> float:
     return 2.0
+
+def instruct(ctx: AgentContext[Shop]) -> str:
+    return ctx.deps.name
+
+async def instruct_later(ctx: AgentContext[Shop]) -> str:
+    ctx.deps.nam  # refused
+    return ctx.goal
+
+class Guard(Capability):
+    tools = [find_order]
+    instructions = "Be brief."
+
+    async def before_tool(self, ctx: AgentContext[Shop], call: ToolCall) -> Verdict:
+        return Deny("no") if ctx.deps.name in call.args else Proceed()
+
+    async def before_finish(self, ctx: AgentContext[Shop], output: int) -> Verdict:
+        return Proceed()
+
+class Wrong(Capability):
+    async def before_tool(self, ctx: AgentContext[Shop], call: ToolCall) -> bool:  # refused
+        return True
 
 @tool(effects="wrte")  # refused
 async def misspelt(a: int) -> int:
@@ -141,6 +162,11 @@ async def main() -> None:
     await shop.run("go", deps=3)  # refused
     await shop.run("go", deps=Shop)  # refused
     await shop.run("go", dep=Shop())  # refused
+    Agent("told", deps=Shop, instructions=instruct, capabilities=[Guard()])
+    Agent("told later", deps=Shop, instructions=instruct_later)
+    Agent("told", deps=int, instructions=instruct)  # refused
+    Agent("told", instructions=lambda: "x")  # refused
+    Agent("guarded", capabilities=[Guard])  # refused
     Agent("other", tools=[find_order], deps=int)  # refused
     Agent("plain", tools=[plain])  # refused
     Agent("called", tools=[look("a")])  # refused

@@ -40,7 +40,7 @@ from harborage.llm import CompleteRequest, CompleteResponse
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.effects import hook_effects
 from harborage.runtime.history.builder import build_history
-from harborage.testing.llm import ScriptedLLM, says
+from harborage.testing.llm import ScriptedLLM, calls_tools, says
 from tests.kit.pauses import wait_for_approval
 from tests.kit.planners import DONE, StepPlanner
 from tests.kit.tables import each_row
@@ -534,3 +534,83 @@ def test_hooks_around_the_model_of_an_own_planner_are_refused() -> None:
     """They would never be asked: it calls its model itself."""
     with pytest.raises(InvalidOptionError, match="AroundModel has a hook around the model"):
         Agent("a", planner=StepPlanner(DONE), capabilities=[AroundModel()])
+
+
+@dataclass
+class Shop:
+    name: str
+
+
+async def test_instructions_may_be_a_function_that_is_asked_once(tmp_path: Path) -> None:
+    """Its text is recorded: each step, a process that goes on, and a replay show the model the same."""
+    asked: list[AgentContext[Shop]] = []
+    began, texts = asyncio.Event(), iter(["Sell tea.", "Sell rice."])
+
+    async def instruct(ctx: AgentContext[Shop]) -> str:
+        asked.append(ctx)
+        return f"{next(texts)} You are {ctx.deps.name}."
+
+    @tool(effects="read")
+    async def look() -> str:
+        """Look."""
+        if not began.is_set():
+            began.set()
+            await asyncio.Event().wait()
+        return "seen"
+
+    def agent(*lines: Any) -> tuple[Agent[Shop, str], ScriptedLLM]:
+        model = ScriptedLLM(list(lines))
+        return Agent("a", model=model, instructions=instruct, tools=[look], deps=Shop), model
+
+    deps: dict[type, Callable[[Identity], Shop]] = {Shop: lambda who: Shop("Ada")}
+    first, _ = agent(calls_tools(("look", {})))
+    async with Runtime([first], storage=f"sqlite:{tmp_path / 'runs.db'}", options=OPTIONS, deps=deps) as runtime:
+        run = await runtime.start(first, "go", who=WHO)
+        await asyncio.wait_for(began.wait(), 20)
+        copy = killed(tmp_path / "runs.db", tmp_path / "copy.db")
+    second, model = agent(says("Done."))
+    async with Runtime([second], storage=copy, options=OPTIONS, deps=deps) as runtime:
+        again = await runtime.run(run.id, who=WHO)
+        assert (await asyncio.wait_for(again.finished(), 20)).payload == "Done."
+        assert "are the same as recorded" in await replayed(again, runtime)
+    assert "Sell tea. You are Ada." in model.requests[0].messages[0].content.text
+    ((ctx),) = asked
+    assert (ctx.who, ctx.goal, ctx.step, ctx.deps) == (WHO, "go", 0, Shop("Ada"))
+
+
+def no_text(ctx: AgentContext[Any]) -> str:
+    return 3  # type: ignore[return-value]
+
+
+def broken(ctx: AgentContext[Any]) -> str:
+    raise ValueError("no shop")
+
+
+@each_row(
+    "function, text",
+    [
+        (no_text, "instructions: no_text failed: it returned int, not a text"),
+        (broken, "instructions: broken failed: ValueError: no shop"),
+    ],
+)
+async def test_a_run_without_its_instructions_fails(function: Any, text: str) -> None:
+    """The model is not called without them."""
+    model = ScriptedLLM([says("Hm.")])
+    with pytest.raises(RunFailedError, match=text):
+        await Agent("a", model=model, instructions=function).run("go")
+    assert model.requests == []
+
+
+@each_row(
+    "options, text",
+    [
+        ({"instructions": 3}, "a text, or a function of the AgentContext"),
+        ({"instructions": Shop}, "a text, or a function of the AgentContext"),
+        ({"instructions": lambda: "x"}, "is called with the AgentContext alone"),
+        ({"instructions": broken, "planner": StepPlanner(DONE)}, "pass them to the planner that you make yourself"),
+    ],
+)
+def test_what_are_no_instructions_is_refused(options: dict[str, Any], text: str) -> None:
+    """When the agent is made."""
+    with pytest.raises(InvalidOptionError, match=text):
+        Agent("a", **options)

@@ -20,6 +20,7 @@ from harborage.app.agent_options import (
     ApprovalChoice,
     check_name,
     checked_capabilities,
+    checked_instructions,
     checked_tools,
     deps_type,
     instructions_of,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.memory import Memory, MemoryStrategy
     from harborage.runtime.chat import Busy, Chat
-    from harborage.runtime.loop.capabilities import Capability
+    from harborage.runtime.loop.capabilities import AgentContext, Capability, InstructionsFunction
     from harborage.runtime.loop.limits import Limits
     from harborage.runtime.result import Result
     from harborage.runtime.run import Run
@@ -78,7 +79,8 @@ class Agent(Generic[DepsT_contra, OutT]):
     Without a model or a planner it takes the best model that the machine has, and `run` says which. `output` is the
     type of its answer: a dataclass, a msgspec or pydantic model, a TypedDict, a union, a list, a `Literal`, or
     `json_schema({…})`; an answer of another form is asked for again. `deps` is the type of what the tools depend on,
-    such as a database of the caller: `run(…, deps=shop)` gives it, `CallContext[Shop].deps` has it. `limits` are those
+    such as a database of the caller: `run(…, deps=shop)` gives it, `CallContext[Shop].deps` has it. `instructions`
+    may be a function of the `AgentContext`, async or not, which is asked once when a run begins. `limits` are those
     of each run, its children included; `approvals` says which calls a person must approve: "never", "writes", "always",
     a policy, or one of these for each tool; a tool that asks for approval itself is asked about, too, unless it is
     named here. `capabilities` bring tools, instructions and hooks around its calls. `context` are providers that add to
@@ -129,7 +131,7 @@ class Agent(Generic[DepsT_contra, OutT]):
         *,
         model: ModelChoice | None = None,
         planner: PlannerChoice | None = None,
-        instructions: str = "",
+        instructions: str | Callable[[AgentContext[DepsT_contra]], str | Awaitable[str]] = "",
         tools: Sequence[ToolDescriptor[DepsT_contra]] = (),
         agents: Sequence[Agent[Any, Any] | Called] = (),
         output: TypeForm[OutT] = str,  # type: ignore[assignment] # the default of the type variable
@@ -152,7 +154,7 @@ class Agent(Generic[DepsT_contra, OutT]):
             "name": name,
             "model": model,
             "planner": planner,
-            "instructions": instructions,
+            "instructions": checked_instructions(instructions, planner),
             "tools": (accepted := checked_tools(tools)),
             "capabilities": (guards := checked_capabilities(capabilities, accepted, planner)),
             "agents": checked_agents(agents, (*accepted, *tools_of(guards)), output),
@@ -176,7 +178,7 @@ class Agent(Generic[DepsT_contra, OutT]):
     name: str
     model: ModelChoice | None
     planner: PlannerChoice | None
-    instructions: str
+    instructions: str | InstructionsFunction
     tools: tuple[ToolDescriptor[Any], ...]
     agents: tuple[Called, ...]
     output: TypeForm[OutT]
@@ -216,7 +218,8 @@ class Agent(Generic[DepsT_contra, OutT]):
             InvalidOptionError: its options do not fit together.
         """
         answer = self._output_type
-        reasoner = choose_reasoner(self.planner, self.model, instructions_of(self.instructions, self.capabilities))
+        said, asked = ("", self.instructions) if callable(self.instructions) else (self.instructions, None)
+        reasoner = choose_reasoner(self.planner, self.model, instructions_of(said, self.capabilities))
         if answer is not None and isinstance(reasoner, ReasonerConfig):
             config = msgspec.structs.replace(reasoner.config, answer=answer)
             reasoner = msgspec.structs.replace(reasoner, config=config)
@@ -235,6 +238,7 @@ class Agent(Generic[DepsT_contra, OutT]):
             decode=None if answer is None else answer.decode,
             deps=self.deps,
             capabilities=self.capabilities,
+            instructions=asked,
             agents=setups_below(self.agents, self.model),
         )
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from inspect import isfunction
+from inspect import isfunction, signature
 from types import NoneType
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from harborage.errors import InvalidOptionError
+from harborage.planner import OperatorPlannerConfig, PlannerConfig
 from harborage.runtime.approval import AlwaysApprove, AlwaysDeny, ApprovalPolicy, BySideEffect
 from harborage.runtime.effects.model import PlannerChoice, is_own_planner
 from harborage.runtime.loop.capabilities import Capability, has_model_hook
 from harborage.tools import SideEffect, ToolDescriptor
 from harborage.tools.typed import FunctionTool, how_to_bind, is_unbound
+
+if TYPE_CHECKING:
+    from harborage.runtime.loop.capabilities import InstructionsFunction
 
 ApprovalChoice: TypeAlias = ApprovalPolicy | Mapping[str, ApprovalPolicy | str] | str
 """Which calls a person must approve: "never", "writes", "always", a policy, or one of these for each tool."""
@@ -131,6 +135,30 @@ def _bound(tool: Any, to: Capability) -> Any:
     is_method = isinstance(tool, FunctionTool) and is_unbound(tool)
     is_its_own = is_method and any(value is tool for base in type(to).__mro__ for value in vars(base).values())
     return tool.__get__(to) if is_its_own else tool
+
+
+def checked_instructions(instructions: Any, planner: PlannerChoice | None) -> str | InstructionsFunction:
+    """Accept a text, or a function of the context of a run.
+
+    Raises:
+        InvalidOptionError: it is neither, a function that takes no context, or one for a planner that cannot be told.
+    """
+    if isinstance(instructions, str):
+        return instructions
+    if not callable(instructions) or isinstance(instructions, type):
+        raise InvalidOptionError("instructions", instructions, "a text, or a function of the AgentContext")
+    if planner is not None and not isinstance(planner, PlannerConfig | OperatorPlannerConfig):
+        text = "instructions are for the configured planner: pass them to the planner that you make yourself"
+        raise InvalidOptionError("instructions", instructions, message=text)
+    try:
+        signature(instructions).bind(None)
+    except TypeError as error:
+        name = getattr(instructions, "__name__", "the function")
+        text = f"instructions: {name} is called with the AgentContext alone: write def {name}(ctx)"
+        raise InvalidOptionError("instructions", instructions, message=text) from error
+    except ValueError:
+        pass  # it has no signature in Python
+    return cast("InstructionsFunction", instructions)
 
 
 def instructions_of(own: str, capabilities: Iterable[Capability]) -> str:

@@ -93,7 +93,8 @@ class RepairCounters(msgspec.Struct):
 class RunContext(msgspec.Struct, kw_only=True):
     """What a planner reads to decide its next step.
 
-    `query` is the request that started the run, `goal` what it now aims at. `tool_context` is never shown to the model.
+    `query` is the request that started the run, `goal` what it now aims at. `instructions` are those that a function of
+    the agent gave for this run, beside the planner's own. `tool_context` is never shown to the model.
     `input_artifacts` are what the user attached, the same at every step; `session_artifacts` what the session holds
     now, `artifacts_at_start` what it held at the run's first step, None where that is unknown: a prompt that begins
     with those keeps its beginning. A callback that is None is not called; with `on_chunk` the answer is streamed.
@@ -105,6 +106,7 @@ class RunContext(msgspec.Struct, kw_only=True):
     quadruple: Quadruple
     query: str = ""
     goal: str = ""
+    instructions: str = ""
     llm_context: Mapping[str, Any] = {}
     tool_context: ToolContext = ToolContext()
     trajectory: Trajectory | None = None

@@ -43,6 +43,7 @@ RULES = {
     "approve.x": (True, True, True, False),
     "confirm.x": (True, True, True, False),
     "hook.x": (False, True, False, False),
+    "instructions": (False, True, False, False),
     "hook.after_run": (False, False, False, False),
     "tool.x": (True, True, False, True),
     "task.begin": (False, False, False, False),

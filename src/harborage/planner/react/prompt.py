@@ -108,7 +108,11 @@ class DefaultPromptBuilder:
             run.now().date().isoformat() if is_default else "",
             tools.names,
             tools.listed(self.max_tool_examples),
-            "\n\n".join(text for text in (self._extra, "\n".join(line.text for line in guidance)) if text),
+            "\n\n".join(
+                text
+                for text in (run.instructions.strip(), self._extra, "\n".join(line.text for line in guidance))
+                if text
+            ),
             render_planning_constraints(run.planning_hints),
         )
 

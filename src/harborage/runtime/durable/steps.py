@@ -192,6 +192,7 @@ class Ask(Kind, frozen=True, kw_only=True):
     """
 
     is_interruptible: bool = True
+    recalled: Recalled | None = None
 
     is_kept_at_once = True
 

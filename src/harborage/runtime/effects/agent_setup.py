@@ -14,7 +14,7 @@ from harborage.planner import Planner, Summariser
 from harborage.runtime.effects.approval.model import ApprovalPolicy
 from harborage.runtime.effects.model import ModelChoice, PlannerChoice, ReasonerConfig, choose_reasoner
 from harborage.runtime.effects.options import RuntimeOptions
-from harborage.runtime.loop.capabilities import Capability
+from harborage.runtime.loop.capabilities import Capability, InstructionsFunction
 from harborage.runtime.loop.context import ContextSource, ProviderChoice, memory_of, sources_of
 from harborage.runtime.loop.sub_agents import SubAgent, Way, args_schema
 from harborage.tools import CallContext, SideEffect, Tool, ToolDescriptor, ToolError, ToolResult
@@ -96,7 +96,7 @@ class AgentSetup(msgspec.Struct, frozen=True, kw_only=True):
     payload of a finish. `deps` is the type of what its tools depend on, `agents` are those that it may call; the
     planner of one that `is_workflow` is a function with waits of its own.
     `capabilities` are asked at their hooks; their tools and instructions are among those of the agent. A
-    replay asks no hooks of its model.
+    replay asks no hooks of its model. `instructions` are asked once a run, beside those of the reasoner.
     """
 
     reasoner: Planner | ReasonerConfig
@@ -113,6 +113,7 @@ class AgentSetup(msgspec.Struct, frozen=True, kw_only=True):
     deps: Any = NoneType
     capabilities: tuple[Capability, ...] = ()
     asks_model_hooks: bool = True
+    instructions: InstructionsFunction | None = None
     agents: tuple[SubAgentSetup, ...] = ()
     is_workflow: bool = False
 

@@ -404,7 +404,7 @@ def _executor(setup: AgentSetup, shared: Shared, catalog: ToolCatalog) -> Catalo
 
 def _hooks(setup: AgentSetup, shared: Shared) -> Hooks | None:
     deps = None if setup.deps is NoneType else partial(shared.deps.of, wanted=setup.deps)
-    hooks = Hooks(setup.capabilities, deps=deps, decode=setup.decode)
+    hooks = Hooks(setup.capabilities, deps=deps, decode=setup.decode, instructions=setup.instructions)
     return hooks if hooks.names else None
 
 

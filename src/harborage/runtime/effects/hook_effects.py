@@ -6,19 +6,22 @@ A hook is code of a user that guards something, so whatever it does but answer i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from harborage import codec
+from harborage.callables import settled
 from harborage.concurrency import CancelScope, is_cancelled
-from harborage.errors import error_reason
+from harborage.errors import HarborageError, error_reason
 from harborage.events import EventType, RuntimeWarningPayload
 from harborage.planner import CallTool, Finish, FinishReason
 from harborage.runtime.durable.engine import RunLeftError
 from harborage.runtime.durable.steps import Ask, Effect, StepCall
 from harborage.runtime.loop.capabilities import (
+    INSTRUCTIONS,
     AgentContext,
     Capability,
     Confirm,
@@ -50,6 +53,10 @@ _NO_HOOKS: Final = (
 )
 
 
+class InstructionsFailedError(HarborageError):
+    """The function that gives an agent's instructions failed, took longer than 60 s, or gave no text; the run fails."""
+
+
 class HookFailedError(Exception):
     """A hook gave no verdict that can be followed; the text says which one and why."""
 
@@ -63,6 +70,7 @@ def hook_effects(
     asking = _Asking(services, live, impossible)
     return {
         "hook.": Ask(run=asking.run, result=HookAnswer),
+        INSTRUCTIONS: Ask(run=asking.instructions, result=str, recalled=asking.recall_instructions),
         "hook.after_run": Ask(run=asking.after_run, result=HookAnswer, is_interruptible=False),
     }
 
@@ -162,6 +170,27 @@ class _Asking:
                     pass
         return HookAnswer(value=finish.payload if changed else msgspec.UNSET)
 
+    async def instructions(self, call: StepCall) -> str:
+        """The instructions of the run that begins, added to what its planner is shown.
+
+        Raises:
+            InstructionsFailedError: the function gave none.
+        """
+        live, hooks = self._live[call.run_id], self._services.hooks
+        if hooks is None or hooks.instructions is None:
+            self._services.logger.warning("run %s: its agent has no function of instructions any more", call.run_id)
+            return ""
+        where = f"instructions: {getattr(hooks.instructions, '__name__', 'the function')}"
+        text = await _guarded(self._services, live, where, partial(_instructions, hooks, live), InstructionsFailedError)
+        if not isinstance(text, str):
+            raise InstructionsFailedError(f"{where} failed: it returned {type(text).__name__}, not a text")
+        self.recall_instructions(call, text)
+        return text
+
+    def recall_instructions(self, call: StepCall, text: str) -> None:
+        """Let the planner of a run see its recorded instructions."""
+        self._live[call.run_id].base.instructions = text
+
     async def after_run(self, call: StepCall) -> HookAnswer:
         """Tell every capability how the run ends; what one fails with is said, and keeps no other from hearing it."""
         live, hooks = self._live[call.run_id], self._services.hooks
@@ -206,20 +235,39 @@ async def _called(
         HookFailedError: it raised, or took too long.
         RunLeftError: what the run depends on is not here.
     """
-    what = f"{hook} of {type(capability).__name__}"
+
+    async def call() -> Any:
+        return await getattr(capability, hook)(await _context(hooks, live), *given)
+
+    return await _guarded(services, live, f"{hook} of {type(capability).__name__}", call, HookFailedError)
+
+
+async def _guarded(
+    services: AgentServices, live: LiveRun, what: str, call: Callable[[], Awaitable[Any]], error_type: type[Exception]
+) -> Any:
+    """What code of the user returned, within its time.
+
+    Raises:
+        Exception: of the type `error_type`: it raised, or took too long.
+        RunLeftError: what the run depends on is not here.
+    """
     try:
         with CancelScope(services.clock, HOOK_TIMEOUT_S):
-            work = getattr(capability, hook)(await _context(hooks, live), *given)
-            return await services.leavable(work, what, live.base.quadruple)
-        raise _failed(capability, hook, f"it gave no answer within {HOOK_TIMEOUT_S:g} s")
-    except (RunLeftError, HookFailedError):
+            return await services.leavable(call(), what, live.base.quadruple)
+        raise error_type(f"{what} failed: it gave no answer within {HOOK_TIMEOUT_S:g} s")
+    except (RunLeftError, error_type):
         raise
     except asyncio.CancelledError as cancelled:
         if is_cancelled():
             raise
-        raise _failed(capability, hook, "it awaited something that was cancelled elsewhere") from cancelled
+        raise error_type(f"{what} failed: it awaited something that was cancelled elsewhere") from cancelled
     except Exception as error:
-        raise _failed(capability, hook, failure_reason(error)) from error
+        raise error_type(f"{what} failed: {failure_reason(error)}") from error
+
+
+async def _instructions(hooks: Hooks, live: LiveRun) -> object:
+    assert hooks.instructions is not None
+    return await settled(hooks.instructions(await _context(hooks, live)))
 
 
 async def _context(hooks: Hooks, live: LiveRun) -> AgentContext[Any]:

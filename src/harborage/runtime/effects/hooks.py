@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harborage import codec
 from harborage.planner import Finish, extract_answer
-from harborage.runtime.loop.capabilities import HOOKS, Capability, has_hook, hooks_of
+from harborage.runtime.loop.capabilities import (
+    HOOKS,
+    INSTRUCTIONS,
+    Capability,
+    InstructionsFunction,
+    has_hook,
+    hooks_of,
+)
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
@@ -19,7 +26,10 @@ _HOOKED_SINCE: Final = (
 
 
 class Hooks:
-    """The hooks of one agent's capabilities. `decode` makes the agent's output of the payload of a finish."""
+    """The hooks of one agent's capabilities, and the function that gives its instructions.
+
+    `decode` makes the agent's output of the payload of a finish.
+    """
 
     def __init__(
         self,
@@ -27,9 +37,11 @@ class Hooks:
         *,
         deps: Callable[[Quadruple], Awaitable[Any]] | None,
         decode: Callable[[Any], Any] | None,
+        instructions: InstructionsFunction | None = None,
     ) -> None:
         given = tuple(capabilities)
-        self.names = hooks_of(given)
+        self.names = hooks_of(given) if instructions is None else (*hooks_of(given), INSTRUCTIONS)
+        self.instructions = instructions
         self._with = {hook: tuple(one for one in given if has_hook(one, hook)) for hook in HOOKS}
         self._deps = deps
         self._decode = decode

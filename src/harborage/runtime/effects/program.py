@@ -14,6 +14,7 @@ from harborage.planner import Finish, FinishReason, Trajectory, ends_at_step_lim
 from harborage.runtime.durable.engine import NotPreparedError, RunLeftError
 from harborage.runtime.effects.gates import Gates
 from harborage.runtime.loop.arrivals import StepInterruptedError
+from harborage.runtime.loop.capabilities import INSTRUCTIONS
 from harborage.runtime.loop.context import ContextUnavailableError
 from harborage.runtime.loop.dispatch import dispatch
 from harborage.runtime.loop.loop import run_loop
@@ -88,6 +89,8 @@ class AgentProgram:
             try:
                 if request.asks_context:
                     await self._provide(io, request)
+                if INSTRUCTIONS in run.hooks:
+                    await self._instruct(io)
                 run.trajectory.tool_context = live.base.tool_context
                 run.trajectory.llm_context = dict(live.base.llm_context)
                 finish = await run_loop(run, io, dispatch)
@@ -120,6 +123,12 @@ class AgentProgram:
             return  # the loop sees why, and ends the run
         if provided.failure:
             raise ContextUnavailableError(provided.failure)
+
+    async def _instruct(self, io: InProcess) -> None:
+        try:
+            await io.step(INSTRUCTIONS, None)
+        except StepInterruptedError:
+            return  # the loop sees why, and ends the run
 
     async def _write_memory(self, io: InProcess, finish: Finish) -> None:
         try:

@@ -7,7 +7,7 @@ is replayed, takes the recorded one.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias
 
@@ -168,6 +168,12 @@ class Capability:
     async def after_run(self, ctx: AgentContext[Any], ending: Ending) -> None:
         """Learn how the run ends, before anybody else does; an error here is logged and changes nothing."""
 
+
+InstructionsFunction: TypeAlias = Callable[[AgentContext[Any]], str | Awaitable[str]]
+"""Gives the instructions of one run, when it begins; what it gave is recorded."""
+
+INSTRUCTIONS: Final = "instructions"
+"""Among the recorded hooks of a run: its instructions come from a function, which is asked once."""
 
 HOOKS: Final[Mapping[str, tuple[str, ...]]] = {
     "before_model": ("ctx", "request"),
