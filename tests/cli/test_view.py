@@ -39,6 +39,7 @@ from harborage.runtime.durable.journal import (
     encode_entry,
     raw,
 )
+from harborage.runtime.loop.capabilities import HookAnswer
 from harborage.runtime.loop.dispatch import Approval
 from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome, failed
 from harborage.runtime.loop.seam import RunRequest
@@ -272,6 +273,29 @@ def test_a_call_that_no_gate_let_through_is_shown_once(view: View) -> None:
     ]
     assert lines(view, refused("write", "no `path`")) == ["0 ✗ write: no `path`"]
     assert lines(view, record(Done(at=NOW, position="3", name="approve.write", result=raw(Approval(args=b"{}"))))) == []
+
+
+@each_row(
+    "name, said, shown",
+    [
+        (
+            "hook.before_tool.write",
+            HookAnswer(refusal="the call was denied: no"),
+            ["0 ✗ write: the call was denied: no"],
+        ),
+        ("hook.before_tool.write", HookAnswer(advice="read first"), ["0 ✗ write: read first"]),
+        ("hook.before_tool.write", HookAnswer(value={"a": 1}, confirm="sure?"), []),
+        ("confirm.write", Approval(refusal="rejected: no"), ["0 ✗ write: rejected: no"]),
+        ("confirm.write", Approval(args=b"{}"), []),
+        ("hook.after_tool.write", HookAnswer(refusal="withheld"), []),
+        ("hook.before_finish", HookAnswer(advice="say please"), ["0 ↺ sent back: say please"]),
+        ("hook.before_finish", HookAnswer(), []),
+        ("hook.after_run", HookAnswer(), []),
+    ],
+)
+def test_what_hooks_decide_is_shown_from_the_record(name: str, said: Any, shown: list[str]) -> None:
+    """A call that they refuse, and an answer that they send back."""
+    assert lines(new_view("root"), record(Done(at=NOW, position="2", name=name, result=raw(said)))) == shown
 
 
 def test_a_decision_that_is_recorded_late_is_not_shown_twice(view: View) -> None:

@@ -40,6 +40,7 @@ from harborage.llm import CompleteRequest, CompleteResponse
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.effects import hook_effects
 from harborage.runtime.history.builder import build_history
+from harborage.runtime.history.model import CallStatus
 from harborage.testing.llm import ScriptedLLM, calls_tools, says
 from tests.kit.pauses import wait_for_approval
 from tests.kit.planners import DONE, StepPlanner
@@ -614,3 +615,39 @@ def test_what_are_no_instructions_is_refused(options: dict[str, Any], text: str)
     """When the agent is made."""
     with pytest.raises(InvalidOptionError, match=text):
         Agent("a", **options)
+
+
+async def test_the_history_shows_what_hooks_made_of_a_call() -> None:
+    """Its arguments as they were sent, what the model saw of the result, and why one was refused."""
+    post = Post()
+    agent: Agent[Any, Any] = Agent(
+        "a",
+        planner=StepPlanner(A1, A1, A1, DONE),
+        tools=[post.send],
+        capabilities=[Before(Transform({"to": "bob"}), Deny("enough"), Proceed()), After(Transform("sent"))],
+    )
+    async with Runtime([agent]) as runtime:
+        run = await runtime.start(agent, "go", who=WHO)
+        await asyncio.wait_for(run.finished(), 20)
+        history = build_history(await run.history())
+    first, second, third = (step.calls[0] for step in history.steps[:3])
+    assert (first.tool, first.args, first.observation, first.seen) == ("send", '{"to":"bob"}', "sent to bob", "sent")
+    assert (second.status, second.refusal) == (CallStatus.REJECTED, "the call was denied: enough")
+    assert (third.args, third.status) == ('{"to":"ada"}', CallStatus.DONE)
+    assert history.totals.tool_calls == 2
+
+
+async def test_a_call_of_another_agent_is_asked_about_like_any_other() -> None:
+    """What is refused starts no run."""
+    model = ScriptedLLM(
+        [calls_tools(("helper", {"goal": "look"})), calls_tools(("helper", {"goal": "look"})), says("ok")]
+    )
+    helper_model = ScriptedLLM([says("found it")])
+    helper = Agent("helper", model=helper_model, description="Looks.")
+    guard, after = Before(Deny("not yet"), Proceed()), After(Transform("seen"))
+    result = await Agent("a", model=model, agents=[helper], capabilities=[guard, after]).run("go")
+    assert result.output == "ok"
+    assert [call.args for _, call in guard.asked] == [{"goal": "look"}] * 2
+    assert len(helper_model.requests) == len(after.asked) == 1
+    assert "not yet" in model.requests[1].messages[-1].content.text
+    assert "seen" in model.requests[2].messages[-1].content.text

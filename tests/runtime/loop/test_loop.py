@@ -22,9 +22,10 @@ from harborage.planner import (
     decision_kind,
 )
 from harborage.runtime.loop.arrivals import NOTHING, Arrivals, Hold, Interrupt, StepInterruptedError, Woken
+from harborage.runtime.loop.capabilities import HookAnswer
 from harborage.runtime.loop.loop import run_loop
 from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome
-from harborage.runtime.loop.state import OpenPause, Planned, RunState, Steered, SteerRequest
+from harborage.runtime.loop.state import Cancelling, OpenPause, Planned, RunState, Steered, SteerRequest
 from harborage.runtime.pauses import PauseDecision
 from harborage.runtime.steering import ControlEvent, ControlType, MaxStepsExceededError, Scope
 from harborage.testing.clock import FakeClock
@@ -277,3 +278,77 @@ async def test_it_asks_nothing_but_the_seam() -> None:
         finish, run = await carry(script)
         runs.append((script.asked, finish, run.trajectory.serialize(), run.goal, run.steps))
     assert runs[0] == runs[1] == runs[2]
+
+
+class Hooked(Script):
+    """Answers the hooks before a finish from a list, too."""
+
+    def __init__(self, plans: Sequence[Any], said: Sequence[Any]) -> None:
+        super().__init__(plans)
+        self._said = iter(said)
+
+    async def step(self, name: str, payload: Any) -> Any:
+        if name != "hook.before_finish":
+            return await super().step(name, payload)
+        self.asked.append((name, payload))
+        answer = next(self._said)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def hooked(**fields: Any) -> RunState:
+    return RunState(who=RUN, goal="g", trajectory=Trajectory(), hooks=("before_finish",), **fields)
+
+
+async def never(decision: Any, run: RunState, io: Any) -> Any:
+    raise AssertionError(decision)
+
+
+@each_row(
+    "said, ends",
+    [
+        ([HookAnswer()], GOAL),
+        ([HookAnswer(value={"n": 1})], Finish(FinishReason.GOAL, {"n": 1})),
+        ([HookAnswer(advice="more"), HookAnswer()], Finish(FinishReason.GOAL, "again")),
+    ],
+)
+async def test_a_finish_is_as_its_hooks_let_it_be(said: list[Any], ends: Finish) -> None:
+    """With advice the planner is asked again, and reads it."""
+    run = hooked()
+    io = Hooked([GOAL, Finish(FinishReason.GOAL, "again")], said)
+    assert await run_loop(run, io, never) == ends
+    assert run.guided == len(said) - 1
+    assert [one.kind for one in run.trajectory.steering_inputs] == ["user_message"] * run.guided
+
+
+async def test_a_finish_that_is_sent_back_too_often_fails_and_one_without_a_goal_is_not_asked_about() -> None:
+    """The reason is in its metadata."""
+    finish = await run_loop(hooked(), Hooked([GOAL] * 4, [HookAnswer(advice="more")] * 4), never)
+    assert finish.reason is FinishReason.CONSTRAINTS_CONFLICT
+    assert "sent back 3 times, and still is: more" in (finish.metadata or {})["detail"]
+    gives_up = Finish(FinishReason.NO_PATH)
+    assert await run_loop(hooked(), Hooked([gives_up], []), never) == gives_up
+
+
+async def test_a_hard_cancel_during_a_hook_before_a_finish_ends_the_run_as_cancelled() -> None:
+    """The answer does not go out unseen."""
+    run = hooked()
+
+    class Cancels(Hooked):
+        async def step(self, name: str, payload: Any) -> Any:
+            if name == "hook.before_finish":
+                run.cancelling = Cancelling.HARD
+            return await super().step(name, payload)
+
+    cut = StepInterruptedError("hook.before_finish", Interrupt.HARD_CANCEL)
+    assert (await run_loop(run, Cancels([GOAL], [cut]), never)).reason is FinishReason.CANCELLED
+
+
+async def test_an_answer_of_the_agent_that_took_over_is_asked_about_too() -> None:
+    """It is the answer of this run; sent back, the run's own planner goes on."""
+    run = hooked(finish=Finish(FinishReason.GOAL, "theirs"))
+    io = Hooked([GOAL], [HookAnswer(advice="in French"), HookAnswer()])
+    assert await run_loop(run, io, never) == GOAL
+    asked = [one[1].payload for one in io.asked if isinstance(one, tuple)]
+    assert asked == ["theirs", "done"]

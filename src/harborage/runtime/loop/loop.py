@@ -64,7 +64,10 @@ async def run_loop(run: RunState, io: Durable, dispatch: Dispatch) -> Finish:
             case Go():
                 pass
             case Stop(finish):
-                return await leave(run, finish, io)
+                if (released := await release(run, finish, io)) is not None:
+                    return await leave(run, released, io)
+                run.finish = None  # the answer of another agent, which the hooks sent back
+                continue
             case Hold() as hold:
                 run = apply_wake(run, await io.wait(hold))
                 continue
