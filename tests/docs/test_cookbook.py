@@ -33,6 +33,7 @@ SHORT = [
     "sub_agent",
     "handoff",
     "workflow",
+    "web_approval",
 ]
 
 
@@ -56,13 +57,16 @@ def test_a_program_prints_what_it_says(
 async def test_a_refund_is_approved_over_the_web(
     page: str, provider: LLMServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One request starts the run, the next shows what it asks, and the last approves it and gives the answer."""
+    """One request starts the run and shows what it asks, the next one approves it."""
     monkeypatch.chdir(tmp_path)
-    api = runpy.run_path(str(ROOT / page))["api"]
+    program = runpy.run_path(str(ROOT / page))
+    api, runtime, ada = program["api"], program["runtime"], program["ADA"]
     async with api.router.lifespan_context(api):
-        run = (await asked(api, "POST", "/runs", goal="Refund 40 € for order 7"))["run"]
-        assert await asked(api, "GET", f"/runs/{run}/pending") == {"order": "7", "euros": 40}
-        assert await asked(api, "POST", f"/runs/{run}/approve") == {"answer": "Refunded."}
+        started = await asked(api, "POST", "/runs", goal="Refund 40 € for order 7")
+        assert started["asks"] == {"order": "7", "euros": 40}
+        assert await asked(api, "POST", f"/runs/{started['run']}/approve") == {"approved": True}
+        result = await runtime.get(started["run"], who=ada).result()
+    assert result.output == "Refunded."
     assert len(provider.requests) == len(answers_for(page))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harborage import WorkflowContext, workflow
 from harborage.artifacts import ArtifactNotFoundError, ArtifactScope, MemoryArtifactStore
 from harborage.codec import UnserializableError
 from harborage.errors import InvalidOptionError
@@ -518,3 +519,56 @@ async def test_an_input_artifact_that_is_not_there_is_refused_before_anything_st
             await bench.start(input_artifacts=wrong)
     assert await bench.rt.tasks.list(ME) == []
     assert bench.types("task.") == []
+
+
+async def test_a_handle_is_got_at_once_and_looked_up_by_its_first_use() -> None:
+    """So that an answer is one line; it is the owner's alone, and gives the typed output."""
+
+    @tool(effects="external", approval="always")
+    async def pay(euros: int) -> str:
+        """Pay."""
+        return f"paid {euros}"
+
+    @workflow
+    async def restock(ctx: WorkflowContext, goal: str) -> list[str]:
+        return [await ctx.call(pay, euros=3)]
+
+    async with Runtime([restock]) as rt:
+        run = await rt.start(restock, "go", who=ME)
+        await asyncio.wait_for(run.wait_pending(), 20)
+        await rt.get(run.id, who=ME).approve()
+        assert (await asyncio.wait_for(rt.get(run.id, who=ME).result(), 20)).output == ["paid 3"]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda run: run.result(),
+        lambda run: run.finished(),
+        lambda run: run.status(),
+        lambda run: run.history(),
+        lambda run: run.pending(),
+        lambda run: run.wait_pending(),
+        lambda run: run.approve(),
+        lambda run: run.answer(3),
+        lambda run: run.cancel(),
+        lambda run: run.message("hello"),
+        lambda run: anext(run.events()),
+        lambda run: anext(run.text()),
+    ],
+)
+@pytest.mark.parametrize("is_there", [True, False], ids=["anothers", "unknown"])
+async def test_a_handle_on_no_run_of_ones_own_does_nothing(use: Any, is_there: bool) -> None:
+    """Whatever it is used for first; another owner learns no more than of an unknown run."""
+    async with Runtime(planner=ScriptedPlanner([GOAL])) as rt:
+        run_id = (await rt.start("g", who=Identity("t", "other", "s"))).id if is_there else "unknown"
+        with pytest.raises(RunNotFoundError, match="no run"):
+            await asyncio.wait_for(use(rt.get(run_id, who=ME)), 20)
+
+
+async def test_a_web_application_keeps_the_runtime_open() -> None:
+    runtime = Runtime(planner=ScriptedPlanner([GOAL]))
+    async with runtime.lifespan(object()):
+        assert await (await runtime.start("g", who=ME)).finished() == GOAL
+    with pytest.raises(RuntimeClosedError):
+        await runtime.start("g", who=ME)

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from harborage import codec
+from harborage.app.project import Origin
 from harborage.cli.handles import handles
 from harborage.cli.questions import is_approval, is_held_by_control, is_interrupted_call
 from harborage.cli.status import agent_of, is_waiting_for_provider, reason_of, status_of
@@ -108,7 +109,10 @@ def _asked(pause: Pause) -> str:
 
 
 def agent_name(row: RunRow) -> str:
-    """Return the short name of a run's agent: `shop` for `agents/shop.py`, `night` for `shop.py:night`."""
+    """Return the short name of a run's agent: `shop` for `agents/shop.py`, `night` for `shop.py:night`; the name of one
+    that another agent called."""
+    if part := Origin.of(row.agent).part:
+        return printable(part.rpartition("/")[2], keep="")
     target = printable(agent_of(row), keep="")
     place, _, name = target.partition(":")
     return (name or PurePath(place).stem.rpartition(".")[2] or target) if target else "assistant"

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Required, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from msgspec.structs import replace
 from harborage.callables import require_sync
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
-from harborage.errors import HarborageError, InvalidOptionError, error_reason, one_of
+from harborage.errors import HarborageError, error_reason, one_of
 from harborage.identity import Identity, Quadruple, require_triple
 from harborage.planner import HandleRegistry, OperatorPlannerConfig, Summariser
 from harborage.runtime.durable.engine import EngineElsewhereError, RunStatus
@@ -39,8 +40,8 @@ from harborage.runtime.effects.options import (
 from harborage.runtime.effects.task_runs import Admission
 from harborage.runtime.loop.context import Context, ContextRequest, ProviderChoice
 from harborage.runtime.loop.controls import AppliedControl, Scope
-from harborage.runtime.run import Run
-from harborage.runtime.starting import MESSAGE, RunStarter, StartOptions, abandon
+from harborage.runtime.run import OwnerCheck, Run
+from harborage.runtime.starting import MESSAGE, RunOptions, RunStarter, StartOptions, abandon
 from harborage.store import LIVE, RunQuery
 from harborage.tasks import SpawnRequest, Task, TaskKind, TaskRegistry
 
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from harborage.memory import Memory, MemoryStrategy, SessionMemory
     from harborage.runtime.chat import Busy, Chat, Turns
     from harborage.runtime.durable.pauses.coordinator import Coordinator
-    from harborage.runtime.effects.agents import AgentParts
     from harborage.runtime.effects.approval.model import ApprovalPolicy
     from harborage.runtime.effects.model import ModelChoice, PlannerChoice
     from harborage.runtime.history.replaying import Replayed
@@ -68,21 +68,6 @@ class RuntimeClosedError(HarborageError):
 
 class RuntimeOpenError(HarborageError):
     """The runtime is open already; enter it once at a time."""
-
-
-class RunOptions(TypedDict, total=False):
-    """The options of `Runtime.start`."""
-
-    who: Required[Identity]
-    priority: int
-    deadline: datetime | None
-    input_artifacts: Iterable[str]
-    max_steps: int
-    limits: Limits | None
-    context: Context | Iterable[ProviderChoice]
-    remembers: bool | None
-    scope: Scope
-    deps: Any
 
 
 T = TypeVar("T")
@@ -301,7 +286,7 @@ class Runtime:
             ContextProviderError, ContextUnavailableError: the context cannot be recorded, or a provider returned none.
         """
         parts = self._parts_here()
-        chosen, goal = await self._chosen(agent, goal)
+        chosen, goal = await parts.agents.choose(agent, goal)
         require_triple(who, "start")
         check_start(goal, deadline, priority=priority, max_steps=max_steps, scope=scope)
         check_given(deps, chosen.deps, getattr(chosen.value, "name", chosen.name), parts.deps)
@@ -424,10 +409,38 @@ class Runtime:
         Raises:
             RunNotFoundError: no such run, or another owner's.
         """
-        status = await self._parts.engine.status(run_id)
+        found = self.get(run_id, who=who, scope=scope)
+        await found.status()
+        return found
+
+    def get(self, run_id: str, *, who: Identity, scope: Scope = Scope.OWNER_USER) -> Run[Any]:
+        """Return a handle on a run of `who` at once: `await runtime.get(run_id, who=who).approve()`.
+
+        Its first use looks the run up, and raises RunNotFoundError for one that is not there, or another owner's.
+
+        Raises:
+            IdentityRequiredError: `who` is incomplete.
+        """
+        require_triple(who, "get")
+        return self._handle(who.with_run(run_id), scope, check=partial(self._check_owner, who=who))
+
+    async def _check_owner(self, run: Run[Any], *, who: Identity) -> Callable[[Any], Any] | None:
+        """What makes the output of a run of `who`.
+
+        Raises:
+            RunNotFoundError: no such run, or another owner's.
+        """
+        status = await self._parts_here().engine.status(run.id)
         if status.who.identity != who:
-            raise not_found(run_id, self._parts.store)
-        return self._handle(status.who, scope)
+            raise not_found(run.id, self._parts.store)
+        agent = self._parts.agents.find(status.agent)
+        return None if agent is None else agent.decode
+
+    @asynccontextmanager
+    async def lifespan(self, app: object) -> AsyncIterator[None]:
+        """Keep the runtime open while a web application runs: `FastAPI(lifespan=runtime.lifespan)`."""
+        async with self:
+            yield
 
     async def runs(self, *, who: Identity) -> list[RunStatus]:
         """Return the runs of `who`, oldest first."""
@@ -454,36 +467,25 @@ class Runtime:
         return self._parts
 
     def _handle(
-        self, who: Quadruple, scope: Scope, since: int = 0, decode: Callable[[Any], Any] | None = None
+        self,
+        who: Quadruple,
+        scope: Scope,
+        since: int = 0,
+        decode: Callable[[Any], Any] | None = None,
+        check: OwnerCheck | None = None,
     ) -> Run[Any]:
         parts = self._parts
-        scope = one_of(Scope, scope, "scope")
         return Run(
-            who, parts.engine, parts.bus, parts.pauses, scope=scope, since=since, tasks=parts.tasks, decode=decode
+            who,
+            parts.engine,
+            parts.bus,
+            parts.pauses,
+            scope=one_of(Scope, scope, "scope"),
+            since=since,
+            tasks=parts.tasks,
+            decode=decode,
+            check=check,
         )
-
-    async def _chosen(self, agent: AgentLike[Any] | str, goal: str | None) -> tuple[AgentParts, str]:
-        """The agent that a caller starts, opened when it is new, and the goal.
-
-        Raises:
-            InvalidOptionError: there is no goal, no such agent, or another of its name; or none of several is named.
-        """
-        agents = self._parts.agents
-        known = [one.name for one in agents.roots]
-        if not isinstance(agent, str):
-            if goal is None:
-                has_agent = hasattr(agent, "setup")
-                text = "start(agent, goal, who=…): the goal is missing" if has_agent else ""
-                raise InvalidOptionError("start: goal", agent, "a text", message=text)
-            return agents.of_value(agent) or await agents.open(agent.setup()), goal
-        if goal is None:
-            if len(known) > 1:
-                text = f"say which agent starts: start(agent, goal, who=…), with one of {', '.join(known)}"
-                raise InvalidOptionError("agent", known, message=text)
-            return agents.first, agent
-        if agent not in known:
-            raise InvalidOptionError("agent", agent, f"one of {', '.join(known)}")
-        return agents.get(agent), goal
 
     async def _launch_spawned(
         self, task: Task, commit: Commit, accepted: Callable[[], None] | None, write: RunWriter | None

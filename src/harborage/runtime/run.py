@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any, Final, Generic
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias
 
 from typing_extensions import TypeVar
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 
 OutT_co = TypeVar("OutT_co", covariant=True, default=Any)
+OwnerCheck: TypeAlias = "Callable[[Run[Any]], Awaitable[Callable[[Any], Any] | None]]"
+"""Looks a run up, and returns what makes its output; raises RunNotFoundError where it is not there for its owner."""
 
 
 _QUESTIONS: Final = frozenset({EventType.TOOL_APPROVAL_REQUESTED, EventType.PAUSE_REQUESTED})
@@ -72,6 +74,7 @@ class Run(Generic[OutT_co]):
         since: int = 0,
         tasks: TaskRegistry | None = None,
         decode: Callable[[Any], OutT_co] | None = None,
+        check: OwnerCheck | None = None,
     ) -> None:
         self.who = who
         self.scope = scope
@@ -82,6 +85,8 @@ class Run(Generic[OutT_co]):
         self._since = since
         self._tasks = tasks
         self._decode: Callable[[Any], Any] = _as_it_is if decode is None else decode
+        # Of a handle whose run was not looked up yet; its first use does.
+        self._check = check
 
     @property
     def id(self) -> str:
@@ -97,7 +102,18 @@ class Run(Generic[OutT_co]):
             RunBlockedError: it needs the code that it was started with, or a repair. It is kept: once a worker with
                 that code has opened its storage it goes on, and this waits for its end again.
         """
+        await self._look_up()
         return await self._engine.result(self.id)
+
+    async def _look_up(self) -> None:
+        """Look the run up, where nobody has.
+
+        Raises:
+            RunNotFoundError: there is no such run, or it is another owner's.
+        """
+        if self._check is not None:
+            self._decode = await self._check(self) or self._decode
+            self._check = None
 
     async def result(self) -> Result[OutT_co]:
         """What the run gave, with its output as the type that its agent declares, once it has reached its goal.
@@ -114,14 +130,17 @@ class Run(Generic[OutT_co]):
 
     async def status(self) -> RunStatus:
         """Return the run's current status."""
+        await self._look_up()
         return await self._engine.status(self.id)
 
     async def history(self) -> list[bytes]:
         """Return the run's recorded entries, in order."""
+        await self._look_up()
         return await self._engine.history(self.id)
 
     async def waiting(self) -> list[Pause]:
         """Return the open pauses of this run: what it waits for, until when, and the token to answer with."""
+        await self._look_up()
         who = self.who
         mine = PauseFilter(users=(who.user_id,), sessions=(who.session_id,), runs=(who.run_id,))
         return list((await self._pauses.list(mine, page_size=200, who=who)).rows)
@@ -207,12 +226,20 @@ class Run(Generic[OutT_co]):
             InvalidOptionError: `after` is no number.
         """
         at_least(0, after, "events: after", is_whole=True)
+        if self._check is not None:
+            return self._events_once_found(children=children, after=after)
         from harborage.runtime.run_events import RunEvents  # loaded by the first reader of a run's events
 
         reader = RunEvents(
             self.who, self._engine, self._bus, self._tasks, since=self._since, after=after, children=children
         )
         return reader.stream()
+
+    async def _events_once_found(self, *, children: bool, after: int) -> AsyncGenerator[Event, None]:
+        await self._look_up()
+        async with aclosing(self.events(children=children, after=after)) as events:
+            async for event in events:
+                yield event
 
     async def cancel(self, *, hard: bool = False) -> bool:
         """End the run: softly after the planner's next answer, `hard` at once, the call in flight included.
@@ -349,6 +376,7 @@ class Run(Generic[OutT_co]):
     async def _find_pause(self, type: ControlType, token: str) -> tuple[Run[Any], str]:
         """Return the pause that an answer is for, and its run, which may be one below this one; if there is none,
         publish the refusal and raise."""
+        await self._look_up()
         try:
             check_scope(type, self.scope, self.who.tenant_id, self.who)
             if not token:
@@ -394,6 +422,7 @@ class Run(Generic[OutT_co]):
             await emit_rejection(self._bus, self.who, type, self.scope, error)
 
     async def _send(self, type: ControlType, payload: dict[str, Any] | None = None) -> bool:
+        await self._look_up()
         control = ControlEvent(type, self.who, self.scope, self.who.tenant_id, payload, new_id())
         try:
             return await self._engine.send(self.id, control)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Required, TypedDict
 
 from msgspec.structs import replace
 
@@ -21,17 +21,35 @@ from harborage.tasks import SpawnRequest, Task, TaskStatus
 from harborage.tasks.rows import goal_of
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from harborage.clock import Clock
     from harborage.events.bus import RunWriter
-    from harborage.identity import Quadruple
+    from harborage.identity import Identity, Quadruple
     from harborage.runtime.effects.assembly import Assembly
     from harborage.runtime.history.forking import Fork
-    from harborage.runtime.loop.context import Context
+    from harborage.runtime.loop.context import Context, ProviderChoice
+    from harborage.runtime.loop.controls import Scope
     from harborage.store import Commit, Committed
 
 
 MESSAGE: Final = "message of a conversation"
 """The description of a run that answers a message in its session: the next message waits for its end."""
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of `Runtime.start`."""
+
+    who: Required[Identity]
+    priority: int
+    deadline: datetime | None
+    input_artifacts: Iterable[str]
+    max_steps: int
+    limits: Limits | None
+    context: Context | Iterable[ProviderChoice]
+    remembers: bool | None
+    scope: Scope
+    deps: Any
 
 
 class StartOptions(NamedTuple):

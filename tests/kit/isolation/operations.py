@@ -254,7 +254,7 @@ async def _read_run(tenants: Tenants, me: Identity) -> Any:
 
 
 async def _steer_run(tenants: Tenants, me: Identity) -> Any:
-    return await (await tenants.runtime.run(tenants.any_id("run"), who=me)).message(tenants.value(me))
+    return await tenants.runtime.get(tenants.any_id("run"), who=me).message(tenants.value(me))
 
 
 async def _list_runs(tenants: Tenants, me: Identity) -> Any:

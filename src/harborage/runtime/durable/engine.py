@@ -226,13 +226,14 @@ class RunPhase(StrEnum):
 
 
 class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The status of one run."""
+    """The status of one run. `agent` is the name under which its agent's runs are recorded."""
 
     run_id: str
     who: Quadruple
     goal: str
     phase: RunPhase
     reason: str = ""
+    agent: str = ""
 
 
 class Engine(Protocol):

@@ -264,5 +264,10 @@ def status_of(row: RunRow, *, is_parked: bool) -> RunStatus:
     """The status of a kept run; `is_parked` says that this process holds it in memory, and that it waits there."""
     phase = RunPhase.PARKED if is_parked else phase_of(row)
     return RunStatus(
-        run_id=row.run_id, who=row.quadruple, goal=row.about, phase=phase, reason=row.blocked or row.reason
+        run_id=row.run_id,
+        who=row.quadruple,
+        goal=row.about,
+        phase=phase,
+        reason=row.blocked or row.reason,
+        agent=row.agent,
     )

@@ -46,7 +46,7 @@ from harborage.tools.enums import ARTIFACT_FETCH
 if TYPE_CHECKING:
     from harborage.memory import SessionMemory
     from harborage.runtime.durable.steps import EffectTable
-    from harborage.runtime.effects.agent_setup import AgentSetup
+    from harborage.runtime.effects.agent_setup import AgentLike, AgentSetup
     from harborage.runtime.effects.model_hooks import ModelHooks
     from harborage.runtime.effects.run_resources import LiveRun
     from harborage.runtime.loop.seam import Concluded, RunRequest
@@ -220,6 +220,28 @@ class Agents:
         if (found := self.find(name)) is None:
             raise AgentMissingError(name, self._open)
         return found
+
+    async def choose(self, agent: AgentLike[Any] | str, goal: str | None) -> tuple[AgentParts, str]:
+        """The agent that a caller starts, opened when it is new, and the goal.
+
+        Raises:
+            InvalidOptionError: there is no goal, no such agent, or another of its name; or none of several is named.
+        """
+        known = [one.name for one in self._roots]
+        if not isinstance(agent, str):
+            if goal is None:
+                has_agent = hasattr(agent, "setup")
+                text = "start(agent, goal, who=…): the goal is missing" if has_agent else ""
+                raise InvalidOptionError("start: goal", agent, "a text", message=text)
+            return self.of_value(agent) or await self.open(agent.setup()), goal
+        if goal is None:
+            if len(known) > 1:
+                text = f"say which agent starts: start(agent, goal, who=…), with one of {', '.join(known)}"
+                raise InvalidOptionError("agent", known, message=text)
+            return self.first, agent
+        if agent not in known:
+            raise InvalidOptionError("agent", agent, f"one of {', '.join(known)}")
+        return self.get(agent), goal
 
     def of(self, agent: str) -> EffectTable:
         """The effects of the runs of an agent."""
