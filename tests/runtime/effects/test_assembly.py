@@ -13,8 +13,8 @@ from harborage.identity import Identity
 from harborage.planner import CallTool, Finish, FinishReason
 from harborage.planner.finish import FinishPlanner
 from harborage.runtime.approval import AlwaysDeny
+from harborage.runtime.effects.agent_parts import catalog_of
 from harborage.runtime.effects.agent_setup import AgentSetup
-from harborage.runtime.effects.agents import catalog_of
 from harborage.runtime.effects.assembly import Setup, assemble
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime

@@ -20,8 +20,9 @@ from harborage.planner import HandleRegistry, ProcessLocalHandleRegistry
 from harborage.runtime.durable.pauses.coordinator import Coordinator
 from harborage.runtime.durable.stored import StoredEngine
 from harborage.runtime.durable.upkeep import Upkeep
+from harborage.runtime.effects.agent_parts import Admit, Closer, Shared
 from harborage.runtime.effects.agent_setup import AgentSetup
-from harborage.runtime.effects.agents import Admit, Agents, Closer, Shared
+from harborage.runtime.effects.agents import Agents
 from harborage.runtime.effects.completion import failure_of, refuse
 from harborage.runtime.effects.control_history import ControlHistory
 from harborage.runtime.effects.dependencies import Dependencies, DepsFactory

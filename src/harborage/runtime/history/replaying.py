@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from harborage.concurrency import Crew
     from harborage.runtime.durable.mailbox import Mailbox
     from harborage.runtime.durable.pauses.coordinator import Coordinator
-    from harborage.runtime.effects.agents import AgentParts
+    from harborage.runtime.effects.agent_parts import AgentParts
     from harborage.runtime.loop.arrivals import Arrivals, Hold, Woken
     from harborage.runtime.loop.joins import BranchOutcome
 
