@@ -26,6 +26,7 @@ from harborage import (
     Guide,
     Identity,
     Proceed,
+    RunContext,
     RunFailedError,
     Runtime,
     RuntimeOptions,
@@ -651,3 +652,44 @@ async def test_a_call_of_another_agent_is_asked_about_like_any_other() -> None:
     assert len(helper_model.requests) == len(after.asked) == 1
     assert "not yet" in model.requests[1].messages[-1].content.text
     assert "seen" in model.requests[2].messages[-1].content.text
+
+
+async def test_the_answer_of_a_run_that_was_started_before_its_hooks_is_asked_about(two: Callable[..., Any]) -> None:
+    """It goes out after today's hooks have seen it."""
+
+    @tool(effects="read", approval="always")
+    async def wait() -> str:
+        """Wait."""
+        return "waited"
+
+    def agent(*capabilities: Capability) -> Agent[Any, Any]:
+        return Agent("a", planner=StepPlanner(CallTool("wait"), DONE), tools=[wait], capabilities=capabilities)
+
+    guard = Finishing(Transform("seen"))
+    assert await two(agent(), agent(guard)) == "seen"
+    assert guard.asked == ["done"]
+
+
+async def test_a_verdict_is_on_disk_before_the_planner_goes_on(tmp_path: Path) -> None:
+    """The process dies while the planner thinks about a result that a hook has seen."""
+    post, guard, thinks = Post(), After(Transform("seen")), asyncio.Event()
+
+    class Thinking:
+        async def next(self, run: RunContext) -> Any:
+            assert run.trajectory is not None
+            if not run.trajectory.steps:
+                return A1
+            if not thinks.is_set():
+                thinks.set()
+                await asyncio.Event().wait()
+            return Finish(FinishReason.GOAL, shown(run))
+
+    agent: Agent[Any, Any] = Agent("a", planner=Thinking(), tools=[post.send], capabilities=[guard])
+    async with Runtime([agent], storage=f"sqlite:{tmp_path / 'runs.db'}", options=OPTIONS) as runtime:
+        run = await runtime.start(agent, "go", who=WHO)
+        await asyncio.wait_for(thinks.wait(), 20)
+        copy = killed(tmp_path / "runs.db", tmp_path / "copy.db")
+    async with Runtime([agent], storage=copy, options=OPTIONS) as runtime:
+        again = await runtime.run(run.id, who=WHO)
+        assert (await asyncio.wait_for(again.finished(), 20)).payload == "seen"
+    assert len(guard.asked) == len(post.sent) == 1

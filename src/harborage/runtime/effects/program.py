@@ -81,6 +81,7 @@ class AgentProgram:
             is_parallel_atomic=self._is_parallel_atomic,
             is_workflow=request.is_workflow,
             hooks=request.hooks,
+            new_hooks=self._effects.hooks_beside(request.hooks),
             sub_agents=by_tool(request.sub_agents) if request.sub_agents else _NO_AGENTS,
         )
         live.state = run

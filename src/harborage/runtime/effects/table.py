@@ -98,6 +98,11 @@ class AgentEffects:
         """The live side of a run that is admitted."""
         return self._live[run_id]
 
+    def hooks_beside(self, recorded: tuple[str, ...]) -> tuple[str, ...]:
+        """The hooks that the agent has and a run did not when it was started."""
+        hooks = self._services.hooks
+        return () if hooks is None else tuple(name for name in hooks.names if name not in recorded)
+
     def give_up(self, who: Quadruple, error: Exception) -> None:
         """Say of a run that could not be given what it works with that its task failed."""
         begin(self._services, who)

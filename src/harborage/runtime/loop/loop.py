@@ -118,7 +118,11 @@ async def act(run: RunState, planned: Planned, decision: Decision, io: Durable, 
 
 async def release(run: RunState, finish: Finish, io: Durable) -> Finish | None:
     """The finish as the hooks before it let it pass; None when the run goes on instead."""
-    if "before_finish" not in run.hooks or finish.reason is not FinishReason.GOAL:
+    if finish.reason is not FinishReason.GOAL:
+        return finish
+    if "before_finish" in run.new_hooks and await io.patched("before_finish"):
+        run.hooks, run.new_hooks = (*run.hooks, "before_finish"), ()
+    if "before_finish" not in run.hooks:
         return finish
     try:
         said = await io.step("hook.before_finish", finish)

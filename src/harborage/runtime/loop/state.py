@@ -130,7 +130,8 @@ class PutOff(msgspec.Struct, frozen=True):
 
 class RunState(msgspec.Struct, kw_only=True):
     """One run between two steps. `steps` counts planner calls; waiting costs none. `spent` is what their model calls
-    took. `guided` is how often a hook sent the planner's answer back.
+    took. `hooks` are asked, `new_hooks` are those that its agent has since the run was started. `guided` is how often a
+    hook sent the planner's answer back.
 
     With `has_last_word` the planner is called once more when its steps are used up, and must finish then. A run that
     `is_workflow` may call the waits of workflows. `sub_agents` are those that it may call, by the name of the call;
@@ -146,6 +147,7 @@ class RunState(msgspec.Struct, kw_only=True):
     has_last_word: bool = False
     gated_tools: Container[str] = frozenset()
     hooks: tuple[str, ...] = ()
+    new_hooks: tuple[str, ...] = ()
     guided: int = 0
     is_parallel_atomic: bool = False
     steps: int = 0
