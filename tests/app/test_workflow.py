@@ -29,6 +29,7 @@ from harborage.runtime.loop.errors import PayloadInvalidError
 from harborage.testing.clock import FakeClock
 from harborage.testing.llm import ScriptedLLM
 from harborage.tools import CallContext
+from tests.kit.planners import StepPlanner
 
 pytestmark = pytest.mark.anyio
 
@@ -271,6 +272,76 @@ async def test_a_question_that_nobody_answers_in_time_has_its_default_or_raises(
         await clock.run_for(7200)
         output = (await asyncio.wait_for(run.result(), 20)).output
     assert output == ("7" if has_default else "nobody: Order?")
+
+
+async def test_messages_are_received_in_their_order_each_once() -> None:
+    """Also one that came before the code waited for it."""
+    may_go = asyncio.Event()
+
+    @tool(effects="read")
+    async def hold() -> None:
+        """Wait."""
+        await asyncio.wait_for(may_go.wait(), 20)
+
+    @workflow
+    async def listen(ctx: WorkflowContext, goal: str) -> list[str]:
+        await ctx.call(hold)
+        return [str(await ctx.receive()) for _ in range(3)]
+
+    async with Runtime([listen]) as rt:
+        run = await rt.start(listen, "go", who=ME)
+        await run.message("one")
+        await run.message("two")
+        may_go.set()
+        await run.inject({"no": "message"})
+        await run.message("three")
+        assert (await asyncio.wait_for(run.result(), 20)).output == ["one", "two", "three"]
+        assert (await Runtime([listen]).replay(await run.history())).difference is None
+
+
+async def test_a_message_that_does_not_come_in_time_is_none() -> None:
+    clock = FakeClock()
+
+    @workflow
+    async def listen(ctx: WorkflowContext, goal: str) -> str:
+        return str(await ctx.receive(timeout=timedelta(hours=1)))
+
+    async with Runtime([listen], clock=clock) as rt:
+        run = await rt.start(listen, "go", who=ME)
+        await clock.run_for(7200)
+        assert (await asyncio.wait_for(run.result(), 20)).output == "None"
+
+
+async def test_a_message_reaches_a_workflow_that_left_memory(tmp_path: Path) -> None:
+    """It is sent while no worker has the run, and received when one has."""
+    storage = f"sqlite:{tmp_path / 'runs.db'}"
+
+    @workflow
+    async def listen(ctx: WorkflowContext, goal: str) -> str:
+        return f"{await ctx.receive()} {await ctx.ask('Go?', bool)}"
+
+    async with Runtime([listen], storage=storage) as rt:
+        run = await rt.start(listen, "go", who=ME)
+    async with Runtime(planner=StepPlanner(), agent="other", storage=storage) as rt:
+        await rt.get(run.id, who=ME).message("hello")
+    async with Runtime([listen], storage=storage) as rt:
+        run = rt.get(run.id, who=ME)
+        await (await asyncio.wait_for(run.wait_pending(), 20)).approve()
+        assert (await asyncio.wait_for(run.result(), 20)).output == "hello True"
+
+
+async def test_a_redirect_of_a_workflow_is_rejected_with_the_reason() -> None:
+    @workflow
+    async def listen(ctx: WorkflowContext, goal: str) -> str:
+        return str(await ctx.receive())
+
+    async with Runtime([listen]) as rt:
+        run = await rt.start(listen, "go", who=ME)
+        await run.redirect("another goal")
+        await run.message("hello")
+        assert (await asyncio.wait_for(run.result(), 20)).output == "hello"
+        [control] = [one for one in build_history(await run.history()).controls if one.type == "REDIRECT"]
+        assert control.error == "payload_invalid"
 
 
 async def test_a_workflow_goes_on_in_another_process_with_the_same_numbers(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ RULES = {
     "task.await": (False, True, True, False),
     "task.join": (False, True, True, False),
     "timer": (False, True, True, False),
+    "receive": (False, True, True, False),
     "ask": (True, True, True, False),
     "task.take_over": (False, True, True, False),
 }

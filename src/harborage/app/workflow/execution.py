@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -106,6 +107,8 @@ class _Execution:
         self._finish: Finish | None = None
         self._done = 0
         self._taken: dict[str, bool] = {}
+        self._messages: deque[str] = deque()
+        self._heard = 0
 
     async def next(self, run: RunContext) -> Decision:
         """Give the function the results of the steps that it has not seen, and return what it awaits then."""
@@ -129,12 +132,13 @@ class _Execution:
         """Execute the function up to its next operation."""
         assert self._context is not None
         assert self._code is not None
+        self._hear(run)
         is_new = self._done >= len(steps)
         marks = _NO_MARKS if is_new else _marks_of(steps[self._done].action)
         changes = None if is_new else frozenset(marks.changes)
         at = _now(run) if is_new else steps[self._done].started_at
         seed = f"{run.quadruple.run_id}/{self._done}/{at.isoformat()}"  # what a replay has, too
-        self._context._moment = Moment(at, marks.seed or seed, changes, self._taken)
+        self._context._moment = Moment(at, marks.seed or seed, changes, self._taken, self._messages)
         token = IN_WORKFLOW.set(self._name)
         try:
             yielded = self._code.send(outcomes)
@@ -146,6 +150,15 @@ class _Execution:
         if not isinstance(yielded, Wanted):
             self._refuse(yielded)
         self._wanted = yielded.operation
+
+    def _hear(self, run: RunContext) -> None:
+        """Take the messages that had come when the code that is executed next was first executed."""
+        notes = [] if run.trajectory is None else run.trajectory.steering_inputs
+        while self._heard < len(notes) and notes[self._heard].at_step <= self._done:
+            note = notes[self._heard]
+            self._heard += 1
+            if note.kind == "user_message":
+                self._messages.append(str(note.payload.get("message", "")))
 
     def _refuse(self, yielded: object) -> None:
         """Refuse to wait for what no record holds.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import deque
 from collections.abc import Coroutine, Generator
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -25,7 +26,7 @@ from harborage.planner.answers import AnswerInvalidError
 from harborage.runtime.effects.agent_setup import tool_name
 from harborage.runtime.loop.agent_calls import outcome_of
 from harborage.runtime.loop.outcome import OutcomeStatus
-from harborage.runtime.loop.workflow_waits import ASK, SLEEP, Answered, Question, Sleep
+from harborage.runtime.loop.workflow_waits import ASK, RECEIVE, SLEEP, Answered, Question, Receive, Sleep
 from harborage.tools import ToolDescriptor
 from harborage.tools.errors import ToolRejectedError
 
@@ -217,6 +218,23 @@ class WorkflowContext(Generic[DepsT]):
             raise QuestionRejectedError(question, answered.reason)
         return reader.read(answered.value)
 
+    async def receive(self, *, timeout: timedelta | None = None) -> str | None:
+        """Wait for a message of the user, as `run.message` sends it; None if none comes in time.
+
+        Messages are received in the order in which they came, each once; until then the run holds no memory.
+
+        Raises:
+            WorkflowInvalidError: `timeout` is no timedelta, or negative.
+        """
+        until = None if timeout is None else self.now() + _duration(timeout, "ctx.receive: timeout")
+        while (message := self._present.next_message()) is None:
+            [outcome] = await Wanted(CallTool(RECEIVE, codec.encode(Receive(until))))
+            if outcome.error:
+                raise _error_of(RECEIVE, outcome)
+            if not outcome.value:
+                return self._present.next_message()
+        return message
+
     async def run(self, agent: Agent[Any, T], goal: str) -> T:
         """Run an agent to its goal, as a child of this run; returns its output.
 
@@ -277,8 +295,11 @@ class WorkflowContext(Generic[DepsT]):
 class Moment:
     """What the code between two operations sees of its surroundings: recorded, or new and yet to be recorded."""
 
-    def __init__(self, at: datetime, seed: str, changes: frozenset[str] | None, taken: dict[str, bool]) -> None:
+    def __init__(
+        self, at: datetime, seed: str, changes: frozenset[str] | None, taken: dict[str, bool], messages: deque[str]
+    ) -> None:
         self.at = at
+        self._messages = messages
         self._seed = seed
         self._changes = changes
         self._taken = taken
@@ -296,6 +317,10 @@ class Moment:
     def used_seed(self) -> str:
         """The seed, if numbers were drawn; it is recorded then."""
         return "" if self._random is None else self._seed
+
+    def next_message(self) -> str | None:
+        """The next message that the user has sent by now and that was not received; None when there is none."""
+        return self._messages.popleft() if self._messages else None
 
     def takes(self, change: str) -> bool:
         """Whether the run takes a change of the code."""

@@ -325,6 +325,25 @@ class Mailbox:
             timer.cancel()
             self._parked = None
 
+    async def wait_for_message(self, until: datetime | None) -> bool:
+        """Wait until the user has sent the run a message that it has not read; False if the time comes first."""
+        while not any(self._is_unread_message(control) for control in self._inbox.peek()):
+            left_s = None if until is None else (until - self._clock.now()).total_seconds()
+            if left_s is not None and left_s <= 0:
+                return False
+            self._parked = asyncio.get_running_loop().create_future()
+            timer = None if left_s is None else self._clock.call_later(left_s, self._wake)
+            try:
+                await self._parked
+            finally:
+                self._parked = None
+                if timer is not None:
+                    timer.cancel()
+        return True
+
+    def _is_unread_message(self, control: ControlEvent) -> bool:
+        return control.type is ControlType.USER_MESSAGE and control.event_id not in self._consumed
+
     def route_queued_answers(self) -> None:
         """Pass on the answers that were queued before a call waited for them; called when a call begins to wait."""
         if self.outbox is not None:

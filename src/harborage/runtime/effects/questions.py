@@ -15,7 +15,15 @@ from harborage.runtime.effects.approval.model import ApprovalRequest
 from harborage.runtime.effects.steering import RESUMES, apply_mid_step
 from harborage.runtime.loop.errors import PayloadInvalidError
 from harborage.runtime.loop.pauses import Pause, PauseDecision, PauseRequest
-from harborage.runtime.loop.workflow_waits import ASK_STEP, TIMER_STEP, Answered, Question, Sleep, value_of_answer
+from harborage.runtime.loop.workflow_waits import (
+    ASK_STEP,
+    RECEIVE_STEP,
+    TIMER_STEP,
+    Answered,
+    Question,
+    Sleep,
+    value_of_answer,
+)
 
 if TYPE_CHECKING:
     from harborage.events.bus import RunWriter
@@ -111,6 +119,10 @@ class WorkflowWaits:
         """The effects by name."""
         return {
             TIMER_STEP: Wait(run=self._sleep, waits_for=lambda call: Waiting(call.payload.until)),
+            RECEIVE_STEP: Wait(
+                run=lambda call: self._live[call.run_id].mailbox.wait_for_message(call.payload.until),
+                waits_for=lambda call: Waiting(call.payload.until),
+            ),
             ASK_STEP: Wait(
                 run=self._ask,
                 result=Answered,

@@ -79,6 +79,9 @@ async def steer(
         try:
             if pause is None:
                 _check_resolved(control, resolved)
+            if request.is_workflow and control.type is ControlType.REDIRECT:
+                text = "REDIRECT: the goal of a workflow is what its code was started with; send it a message"
+                raise PayloadInvalidError(text, bound="goal")
             if control.type is ControlType.CANCEL:
                 await _propagate_cancel(services, who, control, hard_cancel)
             if request.awaits_provider and pause is None and control.type is ControlType.RESUME:

@@ -138,7 +138,11 @@ async def steer(run: RunState, arrivals: Arrivals, io: Durable) -> RunState:
     if not arrivals.controls:
         return run
     request = SteerRequest(
-        controls=arrivals.controls, task_id=run.task_id, pause=run.pause, awaits_provider=run.awaits_provider
+        controls=arrivals.controls,
+        task_id=run.task_id,
+        pause=run.pause,
+        awaits_provider=run.awaits_provider,
+        is_workflow=run.is_workflow,
     )
     return apply_controls(run, await io.step("steer", request))
 

@@ -28,16 +28,26 @@ SLEEP: Final = "workflow.sleep"
 ASK: Final = "workflow.ask"
 """The call that waits for the answer of a person."""
 
-WAITS: Final = frozenset({SLEEP, ASK})
+RECEIVE: Final = "workflow.receive"
+"""The call that waits for a message of the user."""
+
+WAITS: Final = frozenset({SLEEP, ASK, RECEIVE})
 
 TIMER_STEP: Final = "timer"
 ASK_STEP: Final = "ask"
+RECEIVE_STEP: Final = "receive"
 
 
 class Sleep(msgspec.Struct, frozen=True):
     """Until when a workflow sleeps."""
 
     until: datetime
+
+
+class Receive(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Until when a workflow waits for a message; None is for ever."""
+
+    until: datetime | None = None
 
 
 class Question(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -89,10 +99,13 @@ def _fitting(schema: Mapping[str, Any], value: Any) -> Any:
 
 
 async def wait_in_workflow(call: CallTool, io: Durable) -> ToolOutcome:
-    """Wait for what the call names; its observation is None after a sleep, else an `Answered`."""
+    """Wait for what the call names; its observation is None after a sleep, whether there is a message after a
+    wait for one, else an `Answered`."""
     try:
         if call.tool == SLEEP:
             return ToolOutcome(OutcomeStatus.DONE, await io.step(TIMER_STEP, codec.decode(call.args, Sleep)))
+        if call.tool == RECEIVE:
+            return ToolOutcome(OutcomeStatus.DONE, await io.step(RECEIVE_STEP, codec.decode(call.args, Receive)))
         answered: Answered = await io.step(ASK_STEP, codec.decode(call.args, Question))
     except StepInterruptedError as cut:
         return failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
