@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
@@ -222,11 +223,16 @@ class _Sending:
         return getattr(self._inner, name)
 
     async def commit(self, commit: Commit) -> Committed:
-        done = await self._inner.commit(commit)
-        for send, is_new in zip(commit.sends, done.sent, strict=False):
+        work = asyncio.ensure_future(self._inner.commit(commit))
+        work.add_done_callback(partial(self._note, commit))
+        return await asyncio.shield(work)  # a sender that gives up may have sent all the same
+
+    def _note(self, commit: Commit, work: asyncio.Future[Committed]) -> None:
+        if work.cancelled() or work.exception() is not None:
+            return
+        for send, is_new in zip(commit.sends, work.result().sent, strict=False):
             if is_new:
                 self._sent.append((send.run_id, send.event_id, send.data))
-        return done
 
 
 async def until(is_so: Callable[[], Awaitable[bool]], *, patience_s: float = PATIENCE_S) -> None:
