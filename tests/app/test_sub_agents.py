@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -382,9 +381,8 @@ async def test_an_agent_whose_dependencies_nobody_gives_is_refused_when_it_is_op
             pass
 
 
-async def test_a_run_goes_on_in_another_process_while_its_agent_waits_for_a_person(tmp_path: Path) -> None:
+async def test_a_run_goes_on_in_another_process_while_its_agent_waits_for_a_person(storage: str) -> None:
     """The child keeps its own agent, and is answered there."""
-    storage = f"sqlite:{tmp_path / 'runs.db'}"
     paid: list[int] = []
 
     @tool(effects="external", approval="always")

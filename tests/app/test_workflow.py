@@ -239,6 +239,7 @@ async def test_a_question_is_answered_with_a_checked_value() -> None:
             await pending.answer({"count": "many"})
         await (await asyncio.wait_for(run.wait_pending(), 20)).answer({"item": "tea", "count": 20})
         assert (await asyncio.wait_for(run.result(), 20)).output == "20 tea"
+        assert observations(await run.history()) == [{"value": {"item": "tea", "count": 20}}]
 
 
 @pytest.mark.parametrize(("answer", "output"), [("approve", "True"), ("reject", "False")])
@@ -312,9 +313,8 @@ async def test_a_message_that_does_not_come_in_time_is_none() -> None:
         assert (await asyncio.wait_for(run.result(), 20)).output == "None"
 
 
-async def test_a_message_reaches_a_workflow_that_left_memory(tmp_path: Path) -> None:
+async def test_a_message_reaches_a_workflow_that_left_memory(storage: str) -> None:
     """It is sent while no worker has the run, and received when one has."""
-    storage = f"sqlite:{tmp_path / 'runs.db'}"
 
     @workflow
     async def listen(ctx: WorkflowContext, goal: str) -> str:
@@ -344,9 +344,9 @@ async def test_a_redirect_of_a_workflow_is_rejected_with_the_reason() -> None:
         assert control.error == "payload_invalid"
 
 
-async def test_a_workflow_goes_on_in_another_process_with_the_same_numbers(tmp_path: Path) -> None:
+async def test_a_workflow_goes_on_in_another_process_with_the_same_numbers(storage: str) -> None:
     """It is executed again over its record: no call is made twice, and what it drew at random stays the same."""
-    storage, calls, drawn = f"sqlite:{tmp_path / 'runs.db'}", [], []
+    calls, drawn = [], []
 
     @tool(effects="external")
     async def order(item: str, key: str) -> str:

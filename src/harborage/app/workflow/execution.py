@@ -189,8 +189,6 @@ class _Execution:
                 return replace(self._wanted, call_id=text)
             case CallParallel(branches=branches):
                 return replace(self._wanted, branches=(replace(branches[0], call_id=text), *branches[1:]))
-            case SpawnTask():
-                return replace(self._wanted, idempotency_key="")
             case _:
                 return self._wanted
 

@@ -49,6 +49,7 @@ from harborage.runtime.loop.dispatch import Approval
 from harborage.runtime.loop.outcome import ToolOutcome
 from harborage.runtime.loop.seam import RunRequest
 from harborage.runtime.loop.state import OpenPause, Planned, Steered
+from harborage.runtime.loop.workflow_waits import WAIT_STEPS
 from harborage.tasks import TaskKind
 
 _TOOL: Final = "tool."
@@ -212,6 +213,8 @@ class _HistoryBuilder:
             self._called(step, place, entry)
         elif entry.name in _OF_AN_AGENT and isinstance(step.step.decision, CallTool | CallParallel):
             self._agent_called(step, place, entry)
+        elif entry.name in WAIT_STEPS:
+            self._waited(step, place, entry)
         elif entry.name in _OF_A_STEP:
             self._acted(step, entry)
         else:
@@ -270,6 +273,21 @@ class _HistoryBuilder:
                 return replace(call, status=CallStatus.FAILED, error=error, ended_at=entry.at)
             case Cut():
                 return replace(call, status=CallStatus.CUT, error=f"cut short: {entry.reason}", ended_at=entry.at)
+
+    def _waited(self, step: _Step, place: Place, entry: Begun | Done | Failed | Cut) -> None:
+        """Add an entry of a wait of a workflow: for a time, for an answer or for a message."""
+        key, call = _call_at(step, place, _called_tool(step.step.decision, place))
+        call = replace(call, position=entry.position)
+        match entry:
+            case Done():
+                value = self._read(entry.result, Any)
+                call = replace(call, status=CallStatus.DONE, observation=value, ended_at=entry.at)
+            case Cut():
+                error = f"cut short: {entry.reason}"
+                call = replace(call, status=CallStatus.CUT, error=error, ended_at=entry.at)
+            case _:
+                pass
+        step.calls[key] = call
 
     def _agent_called(self, step: _Step, place: Place, entry: Begun | Done | Failed | Cut) -> None:
         """Add an entry of a call that another agent answers: its run is started, and waited for."""

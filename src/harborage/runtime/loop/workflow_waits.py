@@ -36,6 +36,7 @@ WAITS: Final = frozenset({SLEEP, ASK, RECEIVE})
 TIMER_STEP: Final = "timer"
 ASK_STEP: Final = "ask"
 RECEIVE_STEP: Final = "receive"
+WAIT_STEPS: Final = frozenset({TIMER_STEP, ASK_STEP, RECEIVE_STEP})
 
 
 class Sleep(msgspec.Struct, frozen=True):
