@@ -362,7 +362,7 @@ def test_ctrl_z_below_a_program_that_stops_first(tmp_path: Path, under_make: Sta
     screen.type("fg\r")
     screen.expect("sh job.sh")
     screen.type("/help\r")
-    screen.expect("cancel the run at once")
+    screen.expect("show this")  # the last line of the help
     screen.type("/cancel!\r")
     screen.expect("cancelled, now")
     screen.type("exit\r")
