@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 import harborage.sync as blocking
+from harborage import Agent
 from harborage.identity import Identity
 from harborage.planner import CallTool, Finish, FinishReason, PauseReason, RequestPause, RunContext
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable.engine import RunFailedError, RunNotFoundError, RunPhase
 from harborage.runtime.host import RuntimeClosedError
 from harborage.runtime.steering import Scope, SteeringError
+from harborage.testing.llm import ScriptedLLM, calls_tools, says
 from harborage.testing.planners import ScriptedPlanner
 from harborage.tools import tool
 from harborage.tools.errors import ToolNotFoundError
@@ -29,6 +31,12 @@ ASK = RequestPause(PauseReason.AWAIT_INPUT, {"q": 1})
 async def add(a: int, b: int) -> int:
     """Add."""
     return a + b
+
+
+@tool(effects="external", approval="always")
+async def pay(euros: int) -> str:
+    """Pay."""
+    return f"paid {euros}"
 
 
 ADD = CallTool("add", b'{"a":1,"b":2}')
@@ -287,3 +295,28 @@ def test_closing_abandons_what_ignores_its_cancellation(
     waits.join(5)
     assert len(refused) == 1
     assert "abandoned, ignoring their cancellation" in caplog.text
+
+
+def test_agents_talk_ask_and_are_found_by_the_same_names() -> None:
+    """Start by value, answer what is pending, read the result, page through the runs, go on with a conversation."""
+    lines = [calls_tools(("pay", {"euros": 3})), says("paid")]
+    model = ScriptedLLM(lines, by_text={"and?": [says("again")], "hi": [says("hello")]})
+    agent = Agent("payer", tools=[pay], model=model)
+    with blocking.Runtime([agent]) as rt:
+        run = rt.start(agent, "Pay 3 euros", who=ME, tags={"shop": "porto"}, key="one")
+        (asked,) = [run.wait_pending()]
+        assert (asked.tool, asked.args, asked.run_id) == ("pay", {"euros": 3}, run.id)
+        (same,) = rt.pending(who=ME)
+        assert same.token == asked.token == run.pending()[0].token
+        assert same.approve(args={"euros": 2})
+        result = rt.get(run.id, who=ME).result()
+        assert (result.output, result.messages[2].text) == ("paid", "paid 2")
+        assert len(run.history()) > 2
+        assert rt.start(agent, "Pay 3 euros", who=ME, key="one").id == run.id
+        assert [one.run_id for one in rt.runs(who=ME, tags={"shop": "porto"}, status="complete")] == [run.id]
+        chat = rt.session(agent, who=Identity("t", "u", "chat"))
+        assert chat.send("hi").output == "hello"
+        assert "".join(chat.start("and?").text()) in {"again", ""}
+    for late in (lambda: rt.runs(who=ME), lambda: rt.get(run.id, who=ME)):
+        with pytest.raises(RuntimeClosedError):
+            late()

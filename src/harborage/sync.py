@@ -9,25 +9,35 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
+
+from typing_extensions import TypeVar
 
 from harborage.errors import HarborageError, error_reason
 from harborage.runtime import host
 from harborage.runtime import run as runs
+from harborage.runtime.listing import Page, RunFilter
 from harborage.runtime.loop.controls import Scope
+from harborage.runtime.pending import Question
 
 if TYPE_CHECKING:
     from harborage.events import Event
     from harborage.identity import Identity
     from harborage.planner import Finish
+    from harborage.runtime import chat as chats
+    from harborage.runtime import pending as pendings
     from harborage.runtime.durable.engine import RunStatus
+    from harborage.runtime.effects.agent_setup import AgentLike
     from harborage.runtime.pauses import Pause
+    from harborage.runtime.result import Result
+    from harborage.runtime.starting import RunOptions
 
 T = TypeVar("T")
+OutT = TypeVar("OutT", default=Any)
 
 _log = logging.getLogger(__name__)
 _CLOSE_S = 30.0
@@ -154,10 +164,10 @@ class _LoopThread:
             _log.warning("harborage.sync: the event loop is blocked and is abandoned after %g s", _CLOSE_S)
 
 
-class Run:
+class Run(Generic[OutT]):
     """One run behind blocking calls; see `harborage.Run`, whose methods these are."""
 
-    def __init__(self, run: runs.Run, thread: _LoopThread) -> None:
+    def __init__(self, run: runs.Run[OutT], thread: _LoopThread) -> None:
         self._run = run
         self._thread = thread
 
@@ -183,12 +193,43 @@ class Run:
         """The open pauses of this run."""
         return self._thread.call(self._run.waiting())
 
+    def result(self) -> Result[OutT]:
+        """What the run gave, once it has reached its goal.
+
+        Raises:
+            RunFailedError: it ended with an error, or without reaching its goal.
+            RunBlockedError: as of `finished`.
+        """
+        return self._thread.call(self._run.result())
+
+    def pending(self) -> list[Pending]:
+        """The open questions of this run and of those below it, newest first."""
+        return [Pending(one, self._thread) for one in self._thread.call(self._run.pending())]
+
+    def wait_pending(self) -> Pending:
+        """Wait until the run asks a person something; the oldest open question.
+
+        Raises:
+            NoOutstandingPauseError: it ended without asking.
+        """
+        return Pending(self._thread.call(self._run.wait_pending()), self._thread)
+
+    def history(self) -> list[bytes]:
+        """The run's recorded entries, in order."""
+        return self._thread.call(self._run.history())
+
+    def text(self) -> Iterator[str]:
+        """What the model writes, piece by piece as it comes."""
+        return self._each(self._run.text())
+
     def events(self, *, children: bool = True, after: int = 0) -> Iterator[Event]:
         """The run's events from beginning to end, as they come, from behind the number `after` on."""
-        stream = self._run.events(children=children, after=after)
+        return self._each(self._run.events(children=children, after=after))
+
+    def _each(self, stream: AsyncIterator[T]) -> Iterator[T]:
         try:
-            while (event := self._thread.call(_next(stream))) is not None:
-                yield event
+            while found := self._thread.call(_next(stream)):
+                yield found[0]
         finally:
             self._thread.finish(_close(stream))
 
@@ -224,19 +265,74 @@ class Run:
         """Say no to what waits."""
         return self._thread.call(self._run.reject(reason, token=token))
 
+    def answer(self, value: Any) -> bool:
+        """Answer the only open question with a value."""
+        return self._thread.call(self._run.answer(value))
+
     def prioritize(self, priority: int) -> bool:
         """Change the priority of the run's task."""
         return self._thread.call(self._run.prioritize(priority))
 
 
+class Pending(Question):
+    """One open question of a run, with the methods that answer it and block."""
+
+    def __init__(self, pending: pendings.Pending, thread: _LoopThread) -> None:
+        super().__init__(pending.pause)
+        self._pending = pending
+        self._thread = thread
+
+    def approve(self, *, args: dict[str, Any] | None = None, reason: str = "") -> bool:
+        """Approve it; `args` replace the arguments of the call."""
+        return self._thread.call(self._pending.approve(args=args, reason=reason))
+
+    def reject(self, reason: str = "") -> bool:
+        """Reject it; the planner sees the reason."""
+        return self._thread.call(self._pending.reject(reason))
+
+    def answer(self, value: Any) -> bool:
+        """Answer it with a value, which the planner sees."""
+        return self._thread.call(self._pending.answer(value))
+
+
+class Chat(Generic[OutT]):
+    """A conversation behind blocking calls; see `harborage.runtime.chat.Chat`."""
+
+    def __init__(self, chat: chats.Chat[OutT], thread: _LoopThread) -> None:
+        self._chat = chat
+        self._thread = thread
+
+    @property
+    def id(self) -> str:
+        """The session."""
+        return self._chat.id
+
+    def send(self, text: str) -> Result[OutT]:
+        """Send a message; what the agent answers.
+
+        Raises:
+            SessionBusyError: the message before is still being answered, and `busy` is "refuse".
+            RunFailedError: the run that answers ended without reaching its goal.
+        """
+        return self._thread.call(self._chat.send(text))
+
+    def start(self, text: str) -> Run[OutT]:
+        """Send a message; the handle of the run that answers it.
+
+        Raises:
+            SessionBusyError: as of `send`.
+        """
+        return Run(self._thread.call(self._chat.start(text)), self._thread)
+
+
 class Runtime:
-    """A runtime behind blocking calls: `with Runtime(planner=…, tools=[…]) as rt: run = rt.start("goal", who=…)`.
+    """A runtime behind blocking calls: `with Runtime([agent]) as rt: run = rt.start(agent, "goal", who=…)`.
 
     The parameters are those of `harborage.Runtime`.
     """
 
-    def __init__(self, **parts: Any) -> None:
-        self._runtime = host.Runtime(**parts)
+    def __init__(self, agents: Iterable[AgentLike[Any]] | None = None, **parts: Any) -> None:
+        self._runtime = host.Runtime(agents, **parts)
         self._thread: _LoopThread | None = None
 
     def __enter__(self) -> Self:
@@ -260,25 +356,72 @@ class Runtime:
         if thread is not None:
             thread.close(self._runtime.aclose())
 
-    def start(self, goal: str, *, who: Identity, **more: Any) -> Run:
-        """Start a run towards `goal`; returns at once with its handle; more parameters as for `Runtime.start`.
+    @overload
+    def start(self, goal: str, /, **options: Unpack[RunOptions]) -> Run[Any]: ...
+
+    @overload
+    def start(self, agent: str, goal: str, /, **options: Unpack[RunOptions]) -> Run[Any]: ...
+
+    @overload
+    def start(self, agent: AgentLike[T], goal: str, /, **options: Unpack[RunOptions]) -> Run[T]: ...
+
+    def start(self, agent: AgentLike[T] | str, goal: str | None = None, /, **options: Unpack[RunOptions]) -> Run[Any]:
+        """Start a run: `start(agent, "goal", who=…)`; returns at once with its handle. As `harborage.Runtime.start`.
 
         Raises:
             RuntimeClosedError: outside `with`.
         """
-        if self._thread is None:
-            raise host.RuntimeClosedError()
-        return Run(self._thread.call(self._runtime.start(goal, who=who, **more)), self._thread)
+        start: Any = self._runtime.start  # its overloads take one form of these arguments each
+        return Run(self._open.call(start(agent, goal, **options)), self._open)
 
-    def run(self, run_id: str, *, who: Identity, scope: Scope = Scope.OWNER_USER) -> Run:
+    @overload
+    def session(self, agent: str, *, who: Identity, busy: chats.Busy | str = "wait", deps: Any = None) -> Chat[Any]: ...
+
+    @overload
+    def session(
+        self, agent: AgentLike[T], *, who: Identity, busy: chats.Busy | str = "wait", deps: Any = None
+    ) -> Chat[T]: ...
+
+    def session(
+        self, agent: AgentLike[T] | str, *, who: Identity, busy: chats.Busy | str = "wait", deps: Any = None
+    ) -> Chat[Any]:
+        """The conversation with an agent, as `harborage.Runtime.session`."""
+        return Chat(self._runtime.session(agent, who=who, busy=busy, deps=deps), self._open)
+
+    def run(self, run_id: str, *, who: Identity, scope: Scope = Scope.OWNER_USER) -> Run[Any]:
         """The handle on a run that was started before; `scope` is what it may do.
 
         Raises:
             RunNotFoundError: no such run, or another owner's.
         """
+        return Run(self._open.call(self._runtime.run(run_id, who=who, scope=scope)), self._open)
+
+    def get(self, run_id: str, *, who: Identity, scope: Scope = Scope.OWNER_USER) -> Run[Any]:
+        """The same, looked up by its first use."""
+        return Run(self._runtime.get(run_id, who=who, scope=scope), self._open)
+
+    def runs(
+        self,
+        *,
+        who: Identity,
+        status: RunFilter | str = "",
+        tags: Mapping[str, str] = {},
+        limit: int = 50,
+        after: str = "",
+    ) -> Page[RunStatus]:
+        """A page of the runs of `who`, newest first, as `harborage.Runtime.runs`."""
+        return self._open.call(self._runtime.runs(who=who, status=status, tags=tags, limit=limit, after=after))
+
+    def pending(self, *, who: Identity, limit: int = 50, after: str = "") -> Page[Pending]:
+        """A page of what the runs of `who` wait for a person to answer, as `harborage.Runtime.pending`."""
+        page = self._open.call(self._runtime.pending(who=who, limit=limit, after=after))
+        return Page([Pending(one, self._open) for one in page], page.next)
+
+    @property
+    def _open(self) -> _LoopThread:
         if self._thread is None:
             raise host.RuntimeClosedError()
-        return Run(self._thread.call(self._runtime.run(run_id, who=who, scope=scope)), self._thread)
+        return self._thread
 
 
 async def _let_go(loop: asyncio.AbstractEventLoop) -> None:
@@ -295,13 +438,13 @@ async def _let_go(loop: asyncio.AbstractEventLoop) -> None:
         await asyncio.wait_for(loop.shutdown_asyncgens(), _GRACE_S)
 
 
-async def _next(stream: AsyncIterator[Event]) -> Event | None:
-    async for event in stream:
-        return event
+async def _next(stream: AsyncIterator[T]) -> tuple[T] | None:
+    async for one in stream:
+        return (one,)
     return None
 
 
-async def _close(stream: AsyncIterator[Event]) -> None:
+async def _close(stream: AsyncIterator[Any]) -> None:
     close = getattr(stream, "aclose", None)
     if close is not None:
         await close()

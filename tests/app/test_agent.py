@@ -308,7 +308,7 @@ async def test_a_word_of_another_library_gets_the_word_of_this_one(option: str, 
 @each_row(
     "option, meant",
     [
-        ("model", "agent.replace(model=…).run(…)"),
+        ("output", "agent.replace(output=…).run(…)"),
         ("max_turns", "limits=Limits(steps=…)"),
         ("session_id", 'agent.session("id").send(…)'),
         ("limit", "limits"),

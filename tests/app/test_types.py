@@ -13,6 +13,8 @@ OUTPUTS = """
 from dataclasses import dataclass
 from typing import Literal
 
+import harborage.sync
+
 from harborage import Agent, Identity, Runtime
 
 @dataclass
@@ -40,16 +42,31 @@ async def main() -> None:
     reveal_type(typed.run_sync("go").output)  # Answer
     reveal_type((await typed.session("s").send("go")).output)  # Answer
     reveal_type((await typed.replace(instructions="Be brief.").run("go")).output)  # Answer
+    reveal_type((await typed.run("go", model="openai:gpt-5-mini", key="7", tags={"shop": "porto"})).output)  # Answer
+    first = await plain.run("go", tools=[])
+    await plain.run("go", messages=first.messages)
+    await typed.run("go", key=7)  # refused
+    await typed.run("go", tags=["porto"])  # refused
+    await typed.run("go", messages="hello")  # refused
+    await typed.run("go", model=5)  # refused
     async with typed.stream("go") as run:
         reveal_type((await run.result()).output)  # Answer
     async with Runtime([plain, typed]) as runtime:
         reveal_type((await (await runtime.start(typed, "go", who=WHO)).result()).output)  # Answer
         reveal_type((await runtime.session(either, who=WHO).send("go")).output)  # Answer | Refusal
+        reveal_type((await runtime.runs(who=WHO, status="waiting"))[0].run_id)  # str
+        reveal_type([one.token for one in await runtime.pending(who=WHO)])  # list[str]
+        await runtime.runs(status="waiting")  # refused
+        await runtime.runs(who=WHO, tags="porto")  # refused
         await runtime.start(typed, who=WHO)  # refused
         await runtime.start(typed, "go")  # refused
         await runtime.start(typed, 5, who=WHO)  # refused
         await runtime.start(typed, "go", who="ada")  # refused
         await runtime.start(typed, "go", who=WHO, max_stps=3)  # refused
+    with harborage.sync.Runtime([typed]) as blocking:
+        reveal_type(blocking.start(typed, "go", who=WHO, key="7").result().output)  # Answer
+        reveal_type(blocking.session(either, who=WHO).send("go").output)  # Answer | Refusal
+        blocking.start(typed, "go")  # refused
     Agent(model="openai:gpt-5")  # refused
     Agent("a", modell="openai:gpt-5")  # refused
     Agent("a", tools=5)  # refused

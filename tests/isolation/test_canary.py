@@ -393,6 +393,8 @@ FIRST: Mapping[str, str] = {"tenant_id": "tenant0", "user_id": "user0", "session
 FORGETFUL: Sequence[tuple[type, str]] = [
     *((SessionMemory, name) for name in ("add_turn", "context", "snapshot", "restore", "estimate_tokens", "flush")),
     *((SessionRegistry, name) for name in ("touch", "inspect", "open", "close")),
+    *((host.Runtime, name) for name in ("runs", "pending")),
+    (coordinator.Coordinator, "list_open"),
 ]
 """The methods that find nothing but by the identity they are given."""
 OF_TASKS = ("wait_ended", "acknowledge_background", "watch_group", "apply_group", "cancel_group", "apply_patch")

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from harborage.identity import Identity
 from harborage.store import Change, Commit, NewRun, RunQuery, Status, Store
+from harborage.store.tags import marks_of, text_of
 from harborage.testing.conformance.store_bench import step
 
 if TYPE_CHECKING:
@@ -43,7 +44,16 @@ FILTERS: tuple[dict[str, Any], ...] = (
     {"statuses": (Status.COMPLETE,)},
     {"statuses": (Status.COMPLETE, Status.CANCELLED, Status.RUNNING)},
     {"reasons": ("broken",)},
+    {"tags": marks_of({"shop": "porto"})},
+    {"tags": marks_of({"shop": "porto", "a b": "x%_\\"}), "text": "notes"},
+    {"tags": marks_of({"shop": "Porto"})},
     {"reasons": ("broken",), "text": "notes"},
+)
+TAGS: tuple[dict[str, str], ...] = (
+    {},
+    {"shop": "porto"},
+    {"shop": "porto", "a b": "x%_\\"},
+    {"shop": "lisbon"},
 )
 ENDS = {
     1: Change(status=Status.COMPLETE),
@@ -66,6 +76,7 @@ async def fill(store: Store, clock: FakeClock, runs: int = 40) -> None:
             agent="one" if number % 3 else "two",
             kind="background" if number % 5 == 0 else "foreground",
             goal="Draft the Notes" if number % 2 else "Publish",
+            tags=text_of(TAGS[number % 4]),
             entries=(b"started",),
             worker=worker,
         )

@@ -39,6 +39,7 @@ from harborage.store import (
 )
 from harborage.store.errors import CommitRefusedError, StoreError
 from harborage.store.examining import BEGINNING, Part
+from harborage.store.tags import marks_of
 from tests.kit.audited import JUDGES
 
 TENANTS = 40
@@ -80,6 +81,7 @@ NARROWER: tuple[dict[str, Any], ...] = (
     {"text": "goal", "oldest_first": True},
     {"statuses": (Status.COMPLETE, Status.CANCELLED)},
     {"session": "s1"},
+    {"tags": marks_of({"shop": "porto"})},
     {"is_whole": True},
     {"tenant": ME.tenant_id, "user": ME.user_id, "group": "g1", "only_blocked": True, "run_ids": ("r1",)},
 )

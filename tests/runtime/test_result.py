@@ -6,7 +6,7 @@ import pytest
 
 from harborage import CallTool, Finish, FinishReason, Identity, Runtime, tool
 from harborage.runtime.durable.engine import RunFailedError
-from harborage.runtime.result import Message, Speaker
+from harborage.runtime.messages import Message, Speaker
 from tests.kit.planners import StepPlanner
 
 pytestmark = pytest.mark.anyio

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from harborage.runtime.chat import Busy, Chat
     from harborage.runtime.loop.capabilities import AgentContext, Capability, InstructionsFunction
     from harborage.runtime.loop.limits import Limits
+    from harborage.runtime.messages import Message
     from harborage.runtime.result import Result
     from harborage.runtime.run import Run
     from harborage.tools import ToolDescriptor
@@ -67,10 +68,20 @@ Preview: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Change | None]]
 
 
 class RunChoices(TypedDict, total=False):
-    """What one run of an agent may set. `who` is the local user where it is left out, in a session of its own."""
+    """What one run of an agent may set. `who` is the local user where it is left out, in a session of its own.
+
+    `model` and `tools` stand in the place of the agent's. A run with the `key` of an earlier one is that run: a later
+    program that starts it again gets its handle. `tags` mark it for lists. `messages` are what was said before, such
+    as those of a result: the run goes on from there.
+    """
 
     who: Identity
     limits: Limits
+    model: ModelChoice
+    tools: Sequence[ToolDescriptor[Any]]
+    key: str
+    tags: Mapping[str, str]
+    messages: Sequence[Message]
 
 
 class Agent(Generic[DepsT_contra, OutT]):

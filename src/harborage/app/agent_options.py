@@ -53,8 +53,7 @@ MEANT: Final = {
 """What names mean that other libraries use for the options of an agent or of a run."""
 
 MEANT_FOR_A_RUN: Final = MEANT | {
-    name: f"agent.replace({name}=…).run(…)"
-    for name in ("model", "output", "instructions", "tools", "approvals", "memory", "context")
+    name: f"agent.replace({name}=…).run(…)" for name in ("output", "instructions", "approvals", "memory", "context")
 }
 
 _POLICIES: Final[Mapping[str, ApprovalPolicy]] = {

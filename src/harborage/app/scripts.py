@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 from urllib.parse import quote
 from weakref import WeakKeyDictionary
 
@@ -36,12 +36,11 @@ from harborage.events import PauseRequestedPayload, ToolApprovalRequestedPayload
 from harborage.identity import Identity
 from harborage.ids import new_id
 from harborage.runtime.chat import Busy, Chat
-from harborage.runtime.effects.options import RuntimeOptions
+from harborage.runtime.effects.options import RuntimeOptions, check_key
 from harborage.runtime.host import Runtime
 
 if TYPE_CHECKING:
-    from harborage.app.agent import Agent
-    from harborage.runtime.loop.limits import Limits
+    from harborage.app.agent import Agent, RunChoices
     from harborage.runtime.result import Result
     from harborage.runtime.run import Run
 
@@ -51,34 +50,51 @@ _LOGGER: Final = logging.getLogger("harborage")
 _VARIABLE: Final = "HARBORAGE_STORAGE"
 _DEFAULT: Final = f"sqlite:{DATA_FOLDER}/harborage.db"
 _MEMORY: Final = "memory:"
+_KEYED: Final = "keyed"
+_OF_THE_AGENT: Final = ("model", "tools")
+"""The choices for a run that make another agent of its agent."""
 
 
 class _Script:
     """The runtime of one event loop. Its task closes it when the loop ends its tasks."""
 
     def __init__(self) -> None:
-        self._started: WeakKeyDictionary[Agent[Any, Any], dict[str, RecordedAs[Any]]] = WeakKeyDictionary()
+        self._started: WeakKeyDictionary[Agent[Any, Any], dict[tuple[Any, ...], RecordedAs[Any]]] = WeakKeyDictionary()
+        self._marks: list[str] = []
         self._runtime: asyncio.Future[Runtime] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._crew = Crew(lambda name, error: _LOGGER.error("%s: %s", name, error_reason(error)))
 
-    async def started(self, agent: Agent[Any, Any], session: str) -> RecordedAs[Any]:
-        """The agent, with a model if it names none, under the origin of the program.
+    async def started(self, agent: Agent[Any, Any], session: str, changes: Mapping[str, Any]) -> RecordedAs[Any]:
+        """The agent with these changes, and with a model if it names none, under the origin of the program.
 
         So a command line that looks for a run finds its agent, and no other program claims its runs; those of a
-        conversation are claimed by the next program that goes on with it, too.
+        conversation, or that were started with a key, are claimed by the next program that goes on with them, too.
         """
         known = self._started.setdefault(agent, {})
-        if session not in known:
-            ready, chosen = await with_model(agent, "", os.environ)
-            if agent.model is None and chosen is not None:
+        variant = (session, *((name, _identity_of(value)) for name, value in sorted(changes.items())))
+        if variant not in known:
+            changed = agent.replace(**changes) if changes else agent
+            ready, chosen = await with_model(changed, "", os.environ)
+            if changed.model is None and chosen is not None:
                 _say(f"{agent.name}: model {chosen.model} ({chosen.why})")
-            mark = f"session-{quote(session, safe='')}" if session else new_id()
-            origin = Origin(target=target_of(agent), mark=mark, folder=str(Path.cwd()))
+            origin = self._origin(agent, session, changes)
             if _storage(os.environ) is not None:
                 remember_started(origin.target, Path.cwd())  # so that a command may execute it again
-            known.setdefault(session, RecordedAs(ready, origin.text))
-        return known[session]
+            known.setdefault(variant, RecordedAs(ready, origin.text))
+        return known[variant]
+
+    def _origin(self, agent: Agent[Any, Any], session: str, changes: Mapping[str, Any]) -> Origin:
+        """Where a command line finds the agent, and a mark that later programs know it by where they go on with it."""
+        mark = "-".join((session, *map(_said_of, changes.values()))) if session else new_id()
+        others = [one for one in self._marks if one == mark or one.rpartition("+")[0] == mark]
+        self._marks.append(mark := f"{mark}+{len(others)}" if others else mark)
+        model = changes.get("model", "")
+        is_by_name = set(changes) <= {"model"} and isinstance(model, str)
+        target = target_of(agent if is_by_name else agent.replace(**changes))
+        return Origin(
+            target=target, mark=quote(mark, safe=""), folder=str(Path.cwd()), model=model if is_by_name else ""
+        )
 
     async def runtime(self, first: RecordedAs[Any]) -> Runtime:
         """The open runtime; the first agent opens it."""
@@ -105,7 +121,9 @@ class _Script:
 _SCRIPTS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Script]] = WeakKeyDictionary()
 
 
-async def _opened(agent: Agent[Any, T], session: str = "") -> tuple[RecordedAs[T], Runtime]:
+async def _opened(
+    agent: Agent[Any, T], session: str = "", changes: Mapping[str, Any] = {}
+) -> tuple[RecordedAs[T], Runtime]:
     """The agent as the runtime of this event loop knows it, and that runtime.
 
     Raises:
@@ -114,22 +132,41 @@ async def _opened(agent: Agent[Any, T], session: str = "") -> tuple[RecordedAs[T
     if LOADING.get():
         raise RunWhileLoadingError()
     script = _SCRIPTS.setdefault(asyncio.get_running_loop(), _Script())
-    started = await script.started(agent, session)
+    started = await script.started(agent, session, changes)
     return started, await script.runtime(started)
 
 
-async def start_run(
-    agent: Agent[Any, T], goal: str, *, deps: Any = None, who: Identity | None = None, limits: Limits | None = None
-) -> Run[T]:
-    """Start a run of the agent in the runtime of this event loop; without `who` for the local user, in a new session.
+async def start_run(agent: Agent[Any, T], goal: str, *, deps: Any = None, **choices: Unpack[RunChoices]) -> Run[T]:
+    """Start a run of the agent in the runtime of this event loop.
+
+    Without `who` it is one of the local user, in a new session; one with a key, in the session of that key.
 
     Raises:
         AgentNotReadyError: the agent names no model, and this machine has none.
         Exception: as of `Runtime.start`.
     """
-    started, runtime = await _opened(agent)
-    who = Identity("local", _user(), f"run-{new_id()}") if who is None else who
-    return await runtime.start(started, goal, who=who, limits=limits, deps=deps)
+    given: dict[str, Any] = {**choices}
+    changes: dict[str, Any] = {name: given.pop(name) for name in _OF_THE_AGENT if name in given}
+    key = choices.get("key", "")
+    check_key(key)
+    started, runtime = await _opened(agent, _KEYED if key else "", changes)
+    name = f"key-{quote(key, safe='')}" if key else f"run-{new_id()}"
+    given.setdefault("who", Identity("local", _user(), name))
+    return await runtime.start(started, goal, deps=deps, **given)
+
+
+def _identity_of(value: Any) -> Any:
+    """What tells one choice of an agent's option from another: the value itself, or which object it is."""
+    if isinstance(value, str):
+        return value
+    return tuple(map(id, value)) if isinstance(value, list | tuple) else id(value)
+
+
+def _said_of(value: Any) -> str:
+    """What is said of such a choice in the same words by every program that makes it."""
+    if isinstance(value, list | tuple):
+        return ",".join(tool.tool.name for tool in value)
+    return value if isinstance(value, str) else type(value).__name__
 
 
 def chat(agent: Agent[Any, T], session: str, busy: Busy | str, deps: Any = None) -> Chat[T]:
@@ -140,7 +177,7 @@ def chat(agent: Agent[Any, T], session: str, busy: Busy | str, deps: Any = None)
     """
 
     async def start(text: str, busy: Busy) -> Run[T]:
-        started, runtime = await _opened(agent, session)
+        started, runtime = await _opened(agent, f"session-{session}")
         who = Identity("local", _user(), session)
         return await runtime.session(started, who=who, busy=busy, deps=deps).start(text)
 

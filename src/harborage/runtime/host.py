@@ -20,30 +20,27 @@ from msgspec.structs import replace
 from harborage.callables import require_sync
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
-from harborage.errors import HarborageError, error_reason, one_of
+from harborage.errors import HarborageError, error_reason, known_options, one_of
 from harborage.identity import Identity, Quadruple, require_triple
 from harborage.planner import HandleRegistry, OperatorPlannerConfig, Summariser
 from harborage.runtime.durable.engine import EngineElsewhereError, RunStatus
 from harborage.runtime.durable.reader import not_found
 from harborage.runtime.effects.agent_setup import AgentLike, only_agent, setups_of
 from harborage.runtime.effects.assembly import Assembly, Setup, assemble
-from harborage.runtime.effects.contexts import checked_inputs
-from harborage.runtime.effects.dependencies import DepsFactory, check_factories, check_given
+from harborage.runtime.effects.dependencies import DepsFactory, check_factories
 from harborage.runtime.effects.options import (
     RuntimeOptions,
     check_objects,
     check_parts,
-    check_start,
     check_start_options,
     with_operator,
 )
 from harborage.runtime.effects.task_runs import Admission
-from harborage.runtime.loop.context import Context, ContextRequest, ProviderChoice
+from harborage.runtime.listing import Page, RunFilter, list_pending, list_runs
 from harborage.runtime.loop.controls import AppliedControl, Scope
 from harborage.runtime.run import OwnerCheck, Run
-from harborage.runtime.starting import MESSAGE, RunOptions, RunStarter, StartOptions, abandon
+from harborage.runtime.starting import RunOptions, RunStarter, StartOptions, abandon
 from harborage.store import LIVE, RunQuery
-from harborage.tasks import SpawnRequest, Task, TaskKind, TaskRegistry
 
 if TYPE_CHECKING:
     from harborage.artifacts import ArtifactStore
@@ -55,10 +52,14 @@ if TYPE_CHECKING:
     from harborage.runtime.effects.approval.model import ApprovalPolicy
     from harborage.runtime.effects.model import ModelChoice, PlannerChoice
     from harborage.runtime.history.replaying import Replayed
+    from harborage.runtime.loop.context import ProviderChoice
     from harborage.runtime.loop.limits import Limits
+    from harborage.runtime.loop.pauses import Pause
+    from harborage.runtime.pending import Pending
     from harborage.sessions import SessionRegistry
     from harborage.state.storage import Storage
     from harborage.store import Commit, Committed
+    from harborage.tasks import Task, TaskRegistry
     from harborage.tools import ToolCatalog, ToolDescriptor
 
 
@@ -247,23 +248,7 @@ class Runtime:
     @overload
     async def start(self, agent: AgentLike[T], goal: str, /, **options: Unpack[RunOptions]) -> Run[T]: ...
 
-    async def start(
-        self,
-        agent: AgentLike[T] | str,
-        goal: str | None = None,
-        /,
-        *,
-        who: Identity,
-        priority: int = 0,
-        deadline: datetime | None = None,
-        input_artifacts: Iterable[str] = (),
-        max_steps: int = 0,
-        limits: Limits | None = None,
-        context: Context | Iterable[ProviderChoice] = (),
-        remembers: bool | None = None,
-        scope: Scope = Scope.OWNER_USER,
-        deps: Any = None,
-    ) -> Run:
+    async def start(self, agent: AgentLike[T] | str, goal: str | None = None, /, **options: Unpack[RunOptions]) -> Run:
         """Start a run of `agent` towards `goal`; return its handle at once.
 
         The agent may be named, or left out for the only one of the runtime: `start("goal", who=…)`. One that the
@@ -275,7 +260,9 @@ class Runtime:
         value, or providers that are queried now. `remembers` says whether the run is shown what was said in its
         session, and is remembered in it; by default as its agent says. `scope` is what the handle may do: an owner
         steers the run, an admin also changes its priority. `deps` is what tools get as `CallContext.deps`; it is never
-        recorded, and may be left to a factory.
+        recorded, and may be left to a factory. A start with the `key` of an earlier one in the session returns the
+        handle of that run. `tags` mark the run for `runs`. `messages` are what was said before, such as those of a
+        result: the run goes on from there.
 
         Raises:
             RuntimeClosedError, EngineElsewhereError: outside `async with`, or on another event loop than that.
@@ -284,29 +271,13 @@ class Runtime:
             PriceUnknownError: cost is limited, and the model has no known price.
             SessionClosedError: the session was closed.
             ContextProviderError, ContextUnavailableError: the context cannot be recorded, or a provider returned none.
+            IdempotencyConflictError: a run with another goal, or of another agent, was started with the key.
+            UnknownOptionError: there is no such option.
         """
-        parts = self._parts_here()
-        chosen, goal = await parts.agents.choose(agent, goal)
-        require_triple(who, "start")
-        check_start(goal, deadline, priority=priority, max_steps=max_steps, scope=scope)
-        check_given(deps, chosen.deps, getattr(chosen.value, "name", chosen.name), parts.deps)
-        limits = chosen.options.limits.replaced(limits)
-        if limits.cost is not None:
-            await chosen.check_price()
-        wanted = SpawnRequest(
-            identity=who.with_run(""),
-            kind=TaskKind.FOREGROUND,
-            query=goal,
-            description=MESSAGE if remembers else "",
-            priority=priority,
-            input_artifact_ids=await checked_inputs(parts.artifacts, who, input_artifacts),
-            deadline=limits.until(deadline, self._setup.clock.now()),
-        )
-        since = parts.bus.last_sequence(who)
-        asked = ContextRequest(who=wanted.identity, goal=goal, query=goal)
-        given = await chosen.context_providers.resolve_choice(context, asked)
-        options = StartOptions(chosen.name, max_steps, given, limits=limits, remembers=remembers, deps=deps)
-        return self._handle(await self._starter.start(wanted, options), scope, since, chosen.decode)
+        known_options(options, RunOptions.__annotations__, {})
+        self._parts_here()
+        begun = await self._starter.begin(agent, goal, **options)
+        return self._handle(begun.who, options.get("scope", Scope.OWNER_USER), begun.since, begun.decode)
 
     @overload
     def session(self, agent: str, *, who: Identity, busy: Busy | str = "wait", deps: Any = None) -> Chat[Any]: ...
@@ -376,7 +347,8 @@ class Runtime:
             await chosen.check_price()
         wanted = fork.task(replace(who, session_id=session or who.session_id), goal)
         since = parts.bus.last_sequence(wanted.identity)
-        return self._handle(await self._starter.start(wanted, StartOptions(chosen.name, fork=fork)), scope, since)
+        started = await self._starter.start(wanted, StartOptions(chosen.name, fork=fork))
+        return self._handle(started.who, scope, since, chosen.decode)
 
     async def replay(
         self,
@@ -442,9 +414,38 @@ class Runtime:
         async with self:
             yield
 
-    async def runs(self, *, who: Identity) -> list[RunStatus]:
-        """Return the runs of `who`, oldest first."""
-        return [status for status in await self._parts.engine.list() if status.who.identity == who]
+    async def runs(
+        self,
+        *,
+        who: Identity,
+        status: RunFilter | str = "",
+        tags: Mapping[str, str] = {},
+        limit: int = 50,
+        after: str = "",
+    ) -> Page[RunStatus]:
+        """Return a page of the runs of `who`, newest first: those in a status, or that were started with all `tags`.
+
+        `after` is the `next` of the page before.
+
+        Raises:
+            InvalidOptionError: there is no such status, or another value is invalid.
+        """
+        require_triple(who, "runs")
+        return await list_runs(self._parts, who, status=status, tags=tags, limit=limit, after=after)
+
+    async def pending(self, *, who: Identity, limit: int = 50, after: str = "") -> Page[Pending]:
+        """Return a page of what the runs of `who` wait for a person to answer, newest first; each has the methods that
+        answer it.
+
+        Raises:
+            InvalidOptionError: a value is invalid.
+        """
+        require_triple(who, "pending")
+
+        def run_of(pause: Pause) -> Run[Any]:
+            return self._handle(pause.identity, Scope.OWNER_USER)
+
+        return await list_pending(self._parts, who, limit=limit, after=after, run_of=run_of)
 
     def control_history(self, *, who: Identity) -> list[AppliedControl]:
         """Return the controls that were applied to the runs of this session, oldest first."""

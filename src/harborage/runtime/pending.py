@@ -21,14 +21,13 @@ class TakesAnswers(Protocol):
     async def resume(self, payload: dict[str, Any] | None = None) -> bool: ...
 
 
-class Pending:
+class Question:
     """One open question of a run. `token` names it; `deadline` is until when it can be answered, None for ever.
 
     `tool` and `args` are those of the call that waits for approval; for any other question they are empty.
     """
 
-    def __init__(self, run: TakesAnswers, pause: Pause) -> None:
-        self._run = run
+    def __init__(self, pause: Pause) -> None:
         self.pause = pause
 
     @property
@@ -74,6 +73,14 @@ class Pending:
 
     def __repr__(self) -> str:
         return f"Pending({self.tool or self.reason}, token={self.token!r})"
+
+
+class Pending(Question):
+    """One open question of a run, with the methods that answer it."""
+
+    def __init__(self, run: TakesAnswers, pause: Pause) -> None:
+        super().__init__(pause)
+        self._run = run
 
     async def approve(self, *, args: dict[str, Any] | None = None, reason: str = "") -> bool:
         """Approve it; `args` replace the arguments of the call.

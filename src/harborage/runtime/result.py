@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 import msgspec
 from typing_extensions import TypeVar
 
-from harborage import codec
-from harborage.planner import CallParallel, CallTool, Finish, FinishReason
+from harborage.planner import Finish, FinishReason
 from harborage.runtime.durable.engine import RunFailedError
 from harborage.runtime.history.builder import build_history
 from harborage.runtime.history.model import RunHistory, StepTaken, Totals
 from harborage.runtime.loop.apply import BEFORE_FINISH
-
-if TYPE_CHECKING:
-    from harborage.runtime.history.model import CallMade
+from harborage.runtime.messages import Message, earlier_messages, messages_of
 
 OutT_co = TypeVar("OutT_co", covariant=True, default=Any)
 Read = Callable[[str], Awaitable[Sequence[bytes]]]
@@ -39,25 +35,9 @@ _MEANT: Final = {
 """What names mean that other libraries use for the parts of a result."""
 
 
-class Speaker(StrEnum):
-    """Who said a message."""
-
-    USER = "user"
-    ASSISTANT = "assistant"
-    TOOL = "tool"
-
-
-class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message of a run. A call of the assistant has a `tool` and its `args` as JSON, an answer to it the `tool`."""
-
-    role: Speaker
-    text: str = ""
-    tool: str = ""
-    args: str = ""
-
-
 class Result(msgspec.Struct, Generic[OutT_co], frozen=True, kw_only=True):
-    """What a run gave that reached its goal. `usage` counts the whole tree of runs, `messages` are this run's own."""
+    """What a run gave that reached its goal. `usage` counts the whole tree of runs, `messages` are those that
+    it was started with and its own."""
 
     output: OutT_co
     run_id: str
@@ -81,8 +61,10 @@ async def read_result(run_id: str, finish: Finish, read: Read, decode: Callable[
         RunFailedError: it did not reach its goal.
         Exception: what `decode` raised.
     """
-    history = build_history(await read(run_id))
-    messages, usage = messages_of(history, finish), await _usage(history, read)
+    record = await read(run_id)
+    history = build_history(record)
+    messages = (*earlier_messages(record), *messages_of(history, finish))
+    usage = await _usage(history, read)
     if finish.reason is not FinishReason.GOAL:
         raise not_reached(run_id, finish, messages, usage)
     return Result(
@@ -120,35 +102,3 @@ async def _usage(history: RunHistory, read: Read) -> Totals:
             total += child.totals
             left += [one.task_id for one in child.children]
     return total
-
-
-def messages_of(history: RunHistory, finish: Finish | None = None) -> tuple[Message, ...]:
-    """What was said in a run, from its goal to its answer, in order."""
-    said = [Message(role=Speaker.USER, text=history.goal)]
-    for step in history.steps:
-        if step.preamble and not isinstance(step.decision, Finish):
-            said.append(Message(role=Speaker.ASSISTANT, text=step.preamble))
-        said += _calls(step)
-    if finish is not None and finish.payload is not None:
-        said.append(Message(role=Speaker.ASSISTANT, text=_text(finish.payload)))
-    return tuple(said)
-
-
-def _calls(step: StepTaken) -> list[Message]:
-    """The calls of a step, and then what came of each."""
-    match step.decision:
-        case CallTool() | CallParallel():
-            asked = [Message(role=Speaker.ASSISTANT, tool=call.tool, args=call.args) for call in step.calls]
-            return asked + [Message(role=Speaker.TOOL, tool=call.tool, text=_outcome(call)) for call in step.calls]
-        case _:
-            return []
-
-
-def _outcome(call: CallMade) -> str:
-    if call.refusal or call.error:
-        return call.refusal or call.error
-    return "" if call.observation is None else _text(call.observation)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else codec.encode_text(value)

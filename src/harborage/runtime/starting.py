@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Required, TypedDict
 
 from msgspec.structs import replace
 
 from harborage.events import Event, EventType, Payload, TaskCancelledPayload, TaskFailedPayload
+from harborage.identity import require_triple
 from harborage.planner import TASK_ERROR_CANCELLED
 from harborage.runtime.durable.engine import RunNotFoundError, RunStatus
 from harborage.runtime.durable.histories import request_of
 from harborage.runtime.durable.journal import decode_entries
+from harborage.runtime.effects.contexts import checked_inputs
+from harborage.runtime.effects.dependencies import check_given
+from harborage.runtime.effects.options import check_key, check_start, checked_tags
+from harborage.runtime.loop.context import ContextRequest
+from harborage.runtime.loop.controls import Scope
 from harborage.runtime.loop.limits import Limits
 from harborage.runtime.loop.seam import RunRequest
 from harborage.runtime.loop.sub_agents import Way
+from harborage.runtime.messages import Message, with_messages
 from harborage.store.errors import SessionOverError
-from harborage.tasks import SpawnRequest, Task, TaskStatus
+from harborage.tasks import SpawnRequest, Task, TaskKind, TaskStatus
 from harborage.tasks.rows import goal_of
 
 if TYPE_CHECKING:
@@ -26,10 +33,10 @@ if TYPE_CHECKING:
     from harborage.clock import Clock
     from harborage.events.bus import RunWriter
     from harborage.identity import Identity, Quadruple
+    from harborage.runtime.effects.agent_setup import AgentLike
     from harborage.runtime.effects.assembly import Assembly
     from harborage.runtime.history.forking import Fork
     from harborage.runtime.loop.context import Context, ProviderChoice
-    from harborage.runtime.loop.controls import Scope
     from harborage.store import Commit, Committed
 
 
@@ -50,6 +57,24 @@ class RunOptions(TypedDict, total=False):
     remembers: bool | None
     scope: Scope
     deps: Any
+    key: str
+    tags: Mapping[str, str]
+    messages: Sequence[Message]
+
+
+class Begun(NamedTuple):
+    """A run that was started, or that a start with the same key started before: how its handle is made."""
+
+    who: Quadruple
+    since: int
+    decode: Callable[[Any], Any] | None
+
+
+class Started(NamedTuple):
+    """The run of a request; `is_known` says that an earlier one with the same key had started it."""
+
+    who: Quadruple
+    is_known: bool
 
 
 class StartOptions(NamedTuple):
@@ -71,8 +96,61 @@ class RunStarter:
         self._parts = parts
         self._clock = clock
 
-    async def start(self, wanted: SpawnRequest, start: StartOptions) -> Quadruple:
-        """Start the run of a task that a caller asks for; return its identity.
+    async def begin(
+        self,
+        agent: AgentLike[Any] | str,
+        goal: str | None,
+        *,
+        who: Identity | None = None,
+        priority: int = 0,
+        deadline: datetime | None = None,
+        input_artifacts: Iterable[str] = (),
+        max_steps: int = 0,
+        limits: Limits | None = None,
+        context: Context | Iterable[ProviderChoice] = (),
+        remembers: bool | None = None,
+        scope: Scope = Scope.OWNER_USER,
+        deps: Any = None,
+        key: str = "",
+        tags: Mapping[str, str] = {},
+        messages: Iterable[Message] = (),
+    ) -> Begun:
+        """Start a run as `Runtime.start` says.
+
+        Raises:
+            Exception: as of `Runtime.start`.
+        """
+        parts, now = self._parts, self._clock.now()
+        chosen, goal = await parts.agents.choose(agent, goal)
+        require_triple(who, "start")
+        assert who is not None
+        check_start(goal, deadline, priority=priority, max_steps=max_steps, scope=scope)
+        check_key(key)
+        check_given(deps, chosen.deps, getattr(chosen.value, "name", chosen.name), parts.deps)
+        limits = chosen.options.limits.replaced(limits)
+        if limits.cost is not None:
+            await chosen.check_price()
+        wanted = SpawnRequest(
+            identity=who.with_run(""),
+            kind=TaskKind.FOREGROUND,
+            query=goal,
+            description=MESSAGE if remembers else "",
+            priority=priority,
+            idempotency_key=key,
+            input_artifact_ids=await checked_inputs(parts.artifacts, who, input_artifacts),
+            deadline=limits.until(deadline, now),
+            agent=getattr(chosen.value, "name", chosen.name) if key else "",
+            tags=checked_tags(tags, "tags"),
+        )
+        since = parts.bus.last_sequence(who)
+        asked = ContextRequest(who=wanted.identity, goal=goal, query=goal)
+        given = await chosen.context_providers.resolve_choice(with_messages(context, messages), asked)
+        options = StartOptions(chosen.name, max_steps, given, limits=limits, remembers=remembers, deps=deps)
+        started = await self.start(wanted, options)
+        return Begun(started.who, 0 if started.is_known else since, chosen.decode)
+
+    async def start(self, wanted: SpawnRequest, start: StartOptions) -> Started:
+        """Start the run of a task that a caller asks for, unless a request with its key did.
 
         Raises:
             SessionClosedError: its session was closed.
@@ -100,7 +178,17 @@ class RunStarter:
             handle = await parts.tasks.spawn(wanted, launch=launch)
         except SessionOverError as error:
             raise parts.sessions.session_closed_error(error.row) from error
-        return wanted.identity.identity.with_run(handle.id)
+        if handle.reused and start.deps is not None:
+            await self._give_again(handle.id, start.deps)
+        return Started(wanted.identity.identity.with_run(handle.id), handle.reused)
+
+    async def _give_again(self, run_id: str, deps: Any) -> None:
+        """Give a run what it depends on that another process may have started, which had it."""
+        parts = self._parts
+        if (await parts.engine.status(run_id)).phase.is_final or parts.deps.is_given(run_id):
+            return
+        parts.deps.give(run_id, deps)
+        await parts.store.unblock([run_id])
 
     async def launch_spawned(
         self, task: Task, commit: Commit, accepted: Callable[[], None] | None, write: RunWriter | None

@@ -53,6 +53,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     goal: str = ""
     asked: bytes = b""
     deadline: int | None = None
+    tags: str = ""
     key: str = ""
     fingerprint: str = ""
     is_cascading: bool = True

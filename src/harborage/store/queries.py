@@ -31,10 +31,10 @@ class Page(NamedTuple, Generic[T]):
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which runs, newest first; with `oldest_first` the other way round. `after` is the cursor of the page before.
 
-    `text` is looked for in goal and description as a list shows them, whatever the case. A page of a query by `text`,
-    `kinds`, `root`, `longer_than`, or by users, sessions, agents or final statuses of any tenant, looks at some
-    thousands of runs, and its cursor goes on behind them: read on until there is none. `is_whole` finds rows with
-    what was asked and the outcome, which may be large.
+    `text` is looked for in goal and description as a list shows them, whatever the case; `tags` are marks that a run
+    all has. A page of a query by `text`, `tags`, `kinds`, `root`, `longer_than`, or by users, sessions, agents or final
+    statuses of any tenant, looks at some thousands of runs, and its cursor goes on behind them: read on until there is
+    none. `is_whole` finds rows with what was asked and the outcome, which may be large.
     """
 
     tenant: str = ""
@@ -53,6 +53,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     until: int | None = None
     longer_than: int = 0
     text: str = ""
+    tags: tuple[str, ...] = ()
     only_blocked: bool = False
     oldest_first: bool = False
     is_whole: bool = False

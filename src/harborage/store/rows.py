@@ -94,8 +94,9 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     when a run that waits is looked at again, `awaits` the run or group whose end it waits for. `unread` counts the
     controls that it has not consumed; those with numbers up to `seen_control` its worker had seen when it released the
     run, and none of them wakes it. `children` counts the runs that it started, `tree` (of a root) all below it.
-    `attempts` counts its claims since it last made progress. `cost` is in millionths of a US dollar. A row that cannot
-    be read is shown as far as it can, as one that `is_damaged`; `blocked` names its place.
+    `attempts` counts its claims since it last made progress. `cost` is in millionths of a US dollar. `tags` are what
+    its caller marked it with, as `harborage.store.tags` writes them. A row that cannot be read is shown as far as it
+    can, as one that `is_damaged`; `blocked` names its place.
     """
 
     number: int
@@ -137,6 +138,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_count: int = 0
     tokens: int = 0
     cost: int = 0
+    tags: str = ""
     is_damaged: bool = False
 
     @property

@@ -6,6 +6,7 @@ nanoseconds; on a group, and in its completion, they are datetimes in UTC.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, TypeAlias
@@ -129,6 +130,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     deadline: datetime | None = None
     retains_turn: bool = False
     agent: str = ""
+    tags: Mapping[str, str] = {}
 
 
 class TaskSummary(msgspec.Struct, frozen=True):
@@ -181,6 +183,7 @@ class SpawnRequest(msgspec.Struct, frozen=True, kw_only=True):
     deadline: datetime | None = None
     retains_turn: bool = False
     agent: str = ""
+    tags: Mapping[str, str] = {}
 
 
 class SpawnToolRequest(msgspec.Struct, frozen=True, kw_only=True):

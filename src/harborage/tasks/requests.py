@@ -89,6 +89,7 @@ def new_task(request: SpawnRequest, at: int, redactor: Redactor | None) -> Task:
         deadline=request.deadline,
         retains_turn=request.retains_turn,
         agent=request.agent,
+        tags=request.tags,
     )
 
 

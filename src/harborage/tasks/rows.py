@@ -16,6 +16,7 @@ from harborage.store import GroupRow, NewRun, RunRow, Status
 from harborage.store.commit import about
 from harborage.store.rows import GroupStatus as RowGroupStatus
 from harborage.store.rows import PatchRow
+from harborage.store.tags import tags_of, text_of
 from harborage.store.times import micros, moment
 from harborage.tasks.errors import TaskCorruptError
 from harborage.tasks.model import (
@@ -91,6 +92,7 @@ def new_run(task: Task, mark: str, limits: TaskLimits) -> NewRun:
         goal=goal,
         asked=b"" if asked == _NOTHING_ASKED else codec.encode(asked),
         deadline=micros(task.deadline),
+        tags=text_of(task.tags),
         key=task.idempotency_key,
         fingerprint=mark,
         is_cascading=task.propagate_on_cancel is Propagate.CASCADE,
@@ -133,6 +135,7 @@ def task_of(row: RunRow) -> Task:
         deadline=None if row.deadline is None else moment(row.deadline),
         retains_turn=row.retains_turn,
         agent=row.agent,
+        tags=tags_of(row.tags),
     )
 
 

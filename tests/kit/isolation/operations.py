@@ -258,7 +258,9 @@ async def _steer_run(tenants: Tenants, me: Identity) -> Any:
 
 
 async def _list_runs(tenants: Tenants, me: Identity) -> Any:
-    return await tenants.runtime.runs(who=me)
+    runtime = tenants.runtime
+    opened, _ = await runtime.pauses.list_open(me)
+    return [*await runtime.runs(who=me), *await runtime.pending(who=me), *opened]
 
 
 async def _kept_runs(tenants: Tenants, me: Identity) -> Any:

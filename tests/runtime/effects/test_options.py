@@ -193,7 +193,7 @@ async def test_keep_finished(runtimes: Runtimes) -> None:
         runs.append(await bench.start())
         await bench.end(runs[-1])
     await settle()
-    assert [one.run_id for one in await bench.rt.runs(who=ME)] == [run.id for run in runs[2:]]
+    assert [one.run_id for one in await bench.rt.runs(who=ME)] == [runs[3].id, runs[2].id]
     for asked in (runs[0].status(), runs[0].finished(), bench.rt.run(runs[0].id, who=ME)):
         with pytest.raises(RunNotFoundError, match=r"RuntimeOptions\.keep_finished: .*higher number.*a storage"):
             await asked

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -226,7 +226,8 @@ class RunPhase(StrEnum):
 
 
 class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The status of one run. `agent` is the name under which its agent's runs are recorded."""
+    """The status of one run. `agent` is the name under which its agent's runs are recorded, `tags` are what it was
+    marked with when it was started."""
 
     run_id: str
     who: Quadruple
@@ -234,6 +235,8 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     phase: RunPhase
     reason: str = ""
     agent: str = ""
+    tags: Mapping[str, str] = {}
+    started_at: datetime | None = None
 
 
 class Engine(Protocol):

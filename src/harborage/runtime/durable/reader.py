@@ -35,6 +35,8 @@ from harborage.state.errors import DatabaseCorruptError, DatabaseError, Migratio
 from harborage.store import RunQuery, Status
 from harborage.store.errors import EntryDamagedError
 from harborage.store.port import commit_now_of
+from harborage.store.tags import tags_of
+from harborage.store.times import moment
 
 if TYPE_CHECKING:
     from harborage.clock import Timers
@@ -270,4 +272,6 @@ def status_of(row: RunRow, *, is_parked: bool) -> RunStatus:
         phase=phase,
         reason=row.blocked or row.reason,
         agent=row.agent,
+        tags=tags_of(row.tags),
+        started_at=moment(row.created_at),
     )

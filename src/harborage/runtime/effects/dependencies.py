@@ -50,6 +50,10 @@ class Dependencies:
         """Keep what a caller gave for a run, until it ends."""
         self._given[run_id] = deps
 
+    def is_given(self, run_id: str) -> bool:
+        """Whether a caller of this process gave them for a run."""
+        return run_id in self._given
+
     def inherit(self, run_id: str, parent: str, wanted: Any) -> None:
         """Keep for a run what was given for its parent, where it is of the type that the run's agent wants."""
         if parent in self._given and fits(self._given[parent], wanted):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _MONTH = timedelta(days=30)
 _NONE: Final = timedelta()
+_MOST_TAGS: Final = 32
+_MOST_CHARS: Final = 200
 _PLAIN: Final = (str, bytes, int, float)
 _LEAST: Final = {
     "max_steps": 1,
@@ -212,6 +214,35 @@ def check_start(goal: object, deadline: object, *, priority: object, max_steps: 
     if not goal:
         raise ValueError("start needs a goal")
     check_start_options("start", deadline, max_steps=max_steps, scope=scope)
+
+
+def checked_tags(tags: Any, option: str) -> Mapping[str, str]:
+    """Accept what a run is marked with.
+
+    Raises:
+        InvalidOptionError: it is no mapping of names to texts, a name is empty, or they are too many or too long.
+    """
+    example = 'names and texts, such as {"shop": "porto"}'
+    if not isinstance(tags, Mapping):
+        raise InvalidOptionError(option, tags, example)
+    if len(tags) > _MOST_TAGS:
+        raise InvalidOptionError(option, len(tags), f"up to {_MOST_TAGS} tags")
+    for name, value in tags.items():
+        if not isinstance(name, str) or not name or not isinstance(value, str):
+            raise InvalidOptionError(option, {name: value}, example)
+        if len(name) > _MOST_CHARS or len(value) > _MOST_CHARS or not (name + value).isprintable():
+            raise InvalidOptionError(option, {name: value}, f"texts of up to {_MOST_CHARS} printable characters")
+    return tags
+
+
+def check_key(key: object) -> None:
+    """Accept what makes a start repeatable.
+
+    Raises:
+        InvalidOptionError: it is no text, or too long.
+    """
+    if not isinstance(key, str) or len(key) > _MOST_CHARS or not key.isprintable():
+        raise InvalidOptionError("key", key, f"a text of up to {_MOST_CHARS} printable characters")
 
 
 def check_start_options(method: str, deadline: object, *, max_steps: object, scope: object) -> None:

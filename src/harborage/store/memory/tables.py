@@ -194,6 +194,7 @@ class Tables:
             created_at=now,
             updated_at=now,
             deadline=start.deadline,
+            tags=start.tags,
             position=len(start.entries),
             owner=start.worker,
             fence=1 if start.worker else 0,

@@ -70,6 +70,7 @@ def has_run(query: RunQuery, row: RunRow) -> bool:
         and _is_between(row.created_at, query.since, query.until)
         and (not query.longer_than or row.updated_at - row.created_at > query.longer_than)
         and (not query.only_blocked or bool(row.blocked))
+        and all(mark in row.tags for mark in query.tags)
         and (not query.text or any(query.text.lower() in text.lower() for text in (row.about, row.description)))
     )
 

@@ -163,6 +163,7 @@ class Batch:
             asked=self._given_blob(start.asked or None),
             deadline=start.deadline,
             worker=start.worker or None,
+            tags=start.tags or None,
             key=start.key or None,
             fingerprint=start.fingerprint,
             cascades=start.is_cascading or None,

@@ -75,7 +75,7 @@ class Lists:
         """What the pieces of a query of runs name."""
         at, num = edge_of(query, _BEGINNING, _END)
         statuses = [status.code for status in statuses_of(query)]
-        names = "tenant user session agent parent parents root group run_ids kinds reasons since until longer_than"
+        names = "tenant user session agent parent parents root group run_ids kinds reasons since until longer_than tags"
         return self._values(query, names) | {
             "status": statuses[0] if statuses else None,
             "statuses": self._many(statuses),

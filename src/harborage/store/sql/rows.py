@@ -75,7 +75,7 @@ class RowReader:
             number, run_id, tenant, user, session, agent, parent, root, group, kind, priority, status, reason, blocked,
             description, about, created_at, updated_at, wake_at, deadline, awaits, position, owner, fence, attempts,
             woken, unread, seen_control, children, tree, key, fingerprint, cascades, notifies, retains_turn,
-            acknowledged, tool_count, tokens, cost, *whole,
+            acknowledged, tool_count, tokens, cost, tags, *whole,
         ) = row  # fmt: skip
         asked, outcome = whole or (None, None)
         text = self._text
@@ -119,6 +119,7 @@ class RowReader:
             tool_count=tool_count,
             tokens=tokens,
             cost=cost,
+            tags=tags or "",
         )
 
     def pause(self, row: Any) -> PauseRow:

@@ -18,9 +18,9 @@ SLICE: Final = 20_000
 
 _PARTS: Final = (
     "agent", "parent", "parents", "root", "group", "tenant", "user", "session", "statuses", "kinds", "reasons", "since",
-    "until", "longer_than", "text",
+    "until", "longer_than", "text", "tags",
 )  # fmt: skip
-_UNINDEXED: Final = ("kinds", "longer_than", "root", "text")
+_UNINDEXED: Final = ("kinds", "longer_than", "root", "tags", "text")
 _WIDE: Final = frozenset({"by_age", "by_tenant", "by_user", "by_agent", "by_session"})
 _SAID: Final[dict[str, frozenset[str]]] = {
     "by_session": frozenset({"tenant", "user", "session"}),

@@ -249,6 +249,7 @@ class Writing:
             start.notifies,
             start.retains_turn,
             start.asked or None,
+            start.tags or None,
         )
         run: Any = tx.execute(self._sql["add_run"], values).get
         self._append(tx, run, 0, start.entries)

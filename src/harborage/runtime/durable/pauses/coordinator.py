@@ -7,14 +7,14 @@ checks in each verb is part of the contract. What a decision means for the run i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.errors import HarborageError, InvalidOptionError, error_reason
 from harborage.events import Event, EventBus, EventType, PauseRequestedPayload, PauseResumedPayload, RecordBus
-from harborage.identity import Quadruple, current_quadruple, effective_quadruple, held_scopes, require_triple
+from harborage.identity import Identity, Quadruple, current_quadruple, effective_quadruple, held_scopes, require_triple
 from harborage.ids import named_id, new_id
 from harborage.planner.decisions import PauseReason
 from harborage.planner.errors import ToolContextLostError
@@ -265,6 +265,21 @@ class Coordinator:
             total=total,
             truncated=includes_resolved(wanted) and not await self._has_resolved(tenants),
         )
+
+    async def list_open(
+        self, who: Identity, *, after: tuple[int, int] | None = None, limit: int = 100
+    ) -> tuple[Sequence[Pause], tuple[int, int] | None]:
+        """Return a page of the open pauses of a session, newest first, and the cursor of the next one."""
+        mine = PauseQuery(
+            tenant=who.tenant_id,
+            user=who.user_id,
+            session=who.session_id,
+            statuses=(PauseStatus.OPEN,),
+            after=after,
+            limit=limit,
+        )
+        page = await self._store.pauses(mine)
+        return [pause.shown() for row in page.rows if (pause := self._decode_or_log(row)) is not None], page.cursor
 
     async def expire(self, token: str) -> Pause:
         """Resolve a pause whose deadline has passed with its default; return one that is not due unchanged.

@@ -44,6 +44,11 @@ run.status = 4 and run.reason = any(:reasons::text[])
 -- name: run_has_text
 (strpos(lower(run.about), :text) > 0 or strpos(lower(run.description), :text) > 0)
 
+-- name: run_has_tags
+not exists (
+  select 1 from unnest(:tags::text[]) as wanted(mark) where strpos(coalesce(run.tags, ''), wanted.mark) = 0
+)
+
 -- name: pause_by_token
 pause.token = any(:tokens::text[])
 

@@ -8,7 +8,7 @@ select
   run.priority, run.status, run.reason, run.blocked, run.description, run.about, run.created_at, run.updated_at,
   run.wake_at, run.deadline, run.awaits, run.position, run.owner, run.fence, run.attempts, run.woken, run.unread,
   run.seen_control, run.children, run.tree, run.idem, run.fingerprint, run.cascades, run.notifies, run.retains_turn,
-  run.acknowledged, run.tool_count, run.tokens, run.cost
+  run.acknowledged, run.tool_count, run.tokens, run.cost, run.tags
 
 -- name: run_whole
 , run.asked, run.outcome

@@ -87,12 +87,12 @@ SELECT children, tree FROM harborage_runs WHERE run_id = :run_id AND session = :
 INSERT INTO harborage_runs (
   run_id, session, tenant, user, agent, parent, root, grp, kind, priority, status, description, about,
   created_at, updated_at, deadline, position, owner, fence, woken, idem, fingerprint, cascades, notifies, retains_turn,
-  asked
+  asked, tags
 )
 VALUES (
   :run_id, :session, :tenant, :user, :agent, :parent, :root, :grp, :kind, :priority, :status, :description, :about,
   :now, :now, :deadline, :position, :owner, :fence, :woken, :idem, :fingerprint, :cascades, :notifies, :retains_turn,
-  :asked
+  :asked, :tags
 )
 RETURNING num;
 

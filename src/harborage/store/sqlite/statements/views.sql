@@ -53,6 +53,9 @@ run.status = 4 AND run.reason IN (SELECT value FROM json_each(:reasons))
 -- name: run_has_text
 (instr(lower(run.about), :text) OR instr(lower(run.description), :text))
 
+-- name: run_has_tags
+NOT EXISTS (SELECT 1 FROM json_each(:tags) AS wanted WHERE instr(coalesce(run.tags, ''), wanted.value) = 0)
+
 -- name: by_num
 run.num = :num
 
