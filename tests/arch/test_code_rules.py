@@ -7,6 +7,7 @@ without an owner, a failure that is lost.
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -340,3 +341,12 @@ def test_the_name_of_an_error_is_unique(modules: Mapping[Path, ast.Module]) -> N
     )
     assert len(names) > 100
     assert not {name for name, count in names.items() if count > 1}
+
+
+def test_one_sqlite_library_opens_a_file(root: Path) -> None:
+    """Nothing reads a database with another SQLite library than the store, whose locks that one would not see."""
+    folders = ("src", "tests", "benchmarks", "examples")
+    files = [file for folder in folders for file in (root / folder).rglob("*.py")]
+    imported = re.compile(r"^\s*(?:import|from) sqlite3\b", re.MULTILINE)
+    assert files
+    assert [str(file) for file in files if imported.search(file.read_text("utf-8"))] == []

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from harborage import (
@@ -51,9 +51,18 @@ def paying(calls: list[str], began: asyncio.Event, on_unknown: OnUnknown) -> Too
 
 
 def killed(database: Path, copy: Path) -> str:
-    """What a process leaves on disk that is killed now: nothing that it would write at its end."""
-    with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(copy)) as target:
-        source.backup(target)
+    """What a process leaves on disk that is killed now: nothing that it would write at its end.
+
+    Read with the SQLite library of the store: one process must not open a file with two of them, as the locks of one do
+    not hold for the other, which then truncates the memory that the first has mapped.
+    """
+    with (
+        closing(apsw.Connection(str(database))) as source,
+        closing(apsw.Connection(str(copy))) as target,
+        target.backup("main", source, "main") as backup,
+    ):
+        while not backup.done:
+            backup.step()
     return f"sqlite:{copy}"
 
 
