@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from harborage.identity import Identity as Identity
     from harborage.identity import Quadruple as Quadruple
     from harborage.llm import ConfigSnapshot as ConfigSnapshot
+    from harborage.llm.model import Model as Model
     from harborage.memory import Memory as Memory
     from harborage.planner import AwaitTask as AwaitTask
     from harborage.planner import CallParallel as CallParallel
@@ -99,6 +100,7 @@ else:
             "harborage.events": "Event EventBus EventType Filter",
             "harborage.identity": "Identity Quadruple",
             "harborage.llm": "ConfigSnapshot",
+            "harborage.llm.model": "Model",
             "harborage.memory": "Memory",
             "harborage.planner": (
                 "AwaitTask CallParallel CallTool Decision Finish FinishReason JoinKind JoinSpec PauseReason "

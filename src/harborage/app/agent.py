@@ -31,6 +31,7 @@ from harborage.app.agent_options import (
 from harborage.app.sub_agents import Called, checked_agents, setups_below
 from harborage.callables import require_async, require_sync
 from harborage.errors import InvalidOptionError, known_options
+from harborage.llm.model import check_model
 from harborage.runtime.effects.agent_setup import AgentSetup
 from harborage.runtime.effects.model import ModelChoice, PlannerChoice, ReasonerConfig, choose_reasoner
 from harborage.runtime.effects.options import RuntimeOptions
@@ -159,11 +160,13 @@ class Agent(Generic[DepsT_contra, OutT]):
     ) -> None:
         check_name(name)
         require_sync(check, "check")
+        if model is not None:
+            check_model(model)
         for tool, preview in previews.items():
             require_async(preview, f"previews[{tool!r}]")
         given: dict[str, Any] = {
             "name": name,
-            "model": model,
+            "model": tuple(model) if isinstance(model, list) else model,
             "planner": planner,
             "instructions": checked_instructions(instructions, planner),
             "tools": (accepted := checked_tools(tools)),

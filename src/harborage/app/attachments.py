@@ -17,6 +17,7 @@ from harborage.artifacts import ArtifactRef, ArtifactScope, ArtifactStore
 from harborage.errors import HarborageError
 from harborage.llm import ConfigSnapshot, ModelProfile
 from harborage.llm.content import image_type
+from harborage.llm.model import configuration_of
 from harborage.runtime.effects.model import is_own_planner
 
 if TYPE_CHECKING:
@@ -111,12 +112,19 @@ def check_attachments(attachments: Sequence[Attachment], agent: Agent, environ: 
         AttachmentError: the model accepts no pictures, or none so large.
         LLMError: the model cannot be configured; the text names the setting.
     """
-    if not any(one.is_image for one in attachments) or not isinstance(agent.model, str | ConfigSnapshot):
+    if not any(one.is_image for one in attachments) or agent.model is None:
         return
-    from harborage.llm.configure import complete_settings, configure
+    models = agent.model if isinstance(agent.model, list | tuple) else (agent.model,)
+    for model in models:
+        config = configuration_of(model, environ)
+        if isinstance(config, ConfigSnapshot):
+            _check_pictures(attachments, config)
+
+
+def _check_pictures(attachments: Sequence[Attachment], config: ConfigSnapshot) -> None:
+    from harborage.llm.configure import complete_settings
     from harborage.llm.providers import known_profile
 
-    config = configure(agent.model, environ=environ) if isinstance(agent.model, str) else agent.model
     full = complete_settings(config)
     profile = full.profiles.get(full.model)
     if profile is None:

@@ -35,9 +35,11 @@ from harborage.errors import error_reason
 from harborage.events import PauseRequestedPayload, ToolApprovalRequestedPayload
 from harborage.identity import Identity
 from harborage.ids import new_id
+from harborage.llm.model import Model
 from harborage.runtime.chat import Busy, Chat
 from harborage.runtime.effects.options import RuntimeOptions, check_key
 from harborage.runtime.host import Runtime
+from harborage.tools import ToolDescriptor
 
 if TYPE_CHECKING:
     from harborage.app.agent import Agent, RunChoices
@@ -157,16 +159,18 @@ async def start_run(agent: Agent[Any, T], goal: str, *, deps: Any = None, **choi
 
 def _identity_of(value: Any) -> Any:
     """What tells one choice of an agent's option from another: the value itself, or which object it is."""
-    if isinstance(value, str):
+    if isinstance(value, str | Model):
         return value
-    return tuple(map(id, value)) if isinstance(value, list | tuple) else id(value)
+    return tuple(map(_identity_of, value)) if isinstance(value, list | tuple) else id(value)
 
 
 def _said_of(value: Any) -> str:
     """What is said of such a choice in the same words by every program that makes it."""
     if isinstance(value, list | tuple):
-        return ",".join(tool.tool.name for tool in value)
-    return value if isinstance(value, str) else type(value).__name__
+        return ",".join(map(_said_of, value))
+    if isinstance(value, ToolDescriptor):
+        return value.tool.name
+    return str(value) if isinstance(value, str | Model) else type(value).__name__
 
 
 def chat(agent: Agent[Any, T], session: str, busy: Busy | str, deps: Any = None) -> Chat[T]:

@@ -129,10 +129,12 @@ def _check_model(agent: Agent) -> None:
     Raises:
         LLMConfigError: it names no model, or its provider's key is missing.
     """
-    if isinstance(agent.model, str) and not is_own_planner(agent.planner):
-        from harborage.llm.configure import configure  # an agent with a planner of its own does without
+    if agent.model is None or is_own_planner(agent.planner):
+        return
+    from harborage.llm.model import configuration_of  # an agent with a planner of its own does without
 
-        configure(agent.model, environ=os.environ)
+    for model in agent.model if isinstance(agent.model, list | tuple) else (agent.model,):
+        configuration_of(model, os.environ)
 
 
 def _name(options: SessionOptions, chosen: ChosenModel | None) -> str:

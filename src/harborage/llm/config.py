@@ -86,11 +86,12 @@ class ModelProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     `json_schema_mode` is an older spelling of `output_mode`. `corrections` None takes those of the known model;
     an empty `CorrectionsProfile` takes none. `inline_limit_bytes` is the decoded size up to which images, audio
     and files reach this model inline instead of as a stub (None: the heavy threshold). `supports_tools` False makes a
-    request with tools fail before it is sent.
+    request with tools fail before it is sent. `temperature` is that of requests without one.
     """
 
     context_window_tokens: int
     default_max_tokens: int | None = None
+    temperature: float | None = None
     output_mode: str = OutputMode.UNSET
     json_schema_mode: str = ""
     max_retries: int | None = None

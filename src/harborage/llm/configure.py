@@ -113,6 +113,8 @@ def _check_profile(profile: ModelProfile, at: str) -> None:
     for field in ("json_schema_mode", "output_mode"):
         mode = getattr(profile, field)
         _require(mode == "" or mode in _CONFIGURED_MODES, f"{at}.{field}", mode, _one_of(_CONFIGURED_MODES))
+    warmth = profile.temperature
+    _require(warmth is None or 0 <= warmth <= 2, f"{at}.temperature", warmth, "from 0 to 2, or unset")
     most, inline = profile.default_max_tokens, profile.inline_limit_bytes
     _require(most is None or most > 0, f"{at}.default_max_tokens", most, "above 0, or unset")
     _require(inline is None or inline >= 0, f"{at}.inline_limit_bytes", inline, "at least 0, or unset")

@@ -11,6 +11,7 @@ from harborage.errors import HarborageError
 from harborage.llm.account import PriceUnknownError
 from harborage.llm.chain.accounting import Accounted, Governed, Metered
 from harborage.llm.chain.corrections import Correcting, Naming
+from harborage.llm.chain.fallback import Fallback
 from harborage.llm.chain.layer import Layer
 from harborage.llm.chain.retry import Downgrading, Resilient, Retrying
 from harborage.llm.chain.safety import Safe
@@ -69,6 +70,10 @@ async def check_price(client: LLMClient) -> None:
     Raises:
         PriceUnknownError: none is known.
     """
+    if isinstance(client, Fallback):
+        for one in client.clients:
+            await check_price(one)
+        return None
     while isinstance(client, Layer):
         if isinstance(client, Accounted):
             return await client.check_price()

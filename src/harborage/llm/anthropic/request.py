@@ -87,7 +87,8 @@ def _system(request: CompleteRequest, provider: str) -> list[Json]:
         if all(before.role is Role.SYSTEM for before in request.messages[:index]):
             leading = len(blocks)
     if leading:
-        blocks[leading - 1]["cache_control"] = _CACHED
+        # Where a caller asks for another time, it must be that of every mark.
+        blocks[leading - 1]["cache_control"] = request.extra.get("cache_control", _CACHED)
     return blocks
 
 

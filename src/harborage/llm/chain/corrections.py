@@ -142,6 +142,8 @@ def correct_request(request: CompleteRequest, profile: ModelProfile, model: str 
     # An effort among the caller's own extras is a choice too; the profile's default must not replace it.
     if request.reasoning_effort == ReasoningEffort.UNSET and "reasoning_effort" not in request.extra:
         changes["reasoning_effort"] = profile.reasoning_effort
+    if request.temperature is None and profile.temperature is not None:
+        changes["temperature"] = profile.temperature
     corrected = msgspec.structs.replace(request, **changes)
     policies = profile.corrections
     if policies is None:

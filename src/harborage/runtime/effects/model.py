@@ -7,7 +7,7 @@ one that the caller passes open is not.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from harborage.callables import require_sync
 from harborage.errors import InvalidOptionError
 from harborage.llm import ConfigSnapshot, Deps, LLMClient, ModelProfile, ToolsUnsupportedError
+from harborage.llm.model import Model, check_model, configuration_of
 from harborage.planner import (
     FactoryDeps,
     OperatorPlannerConfig,
@@ -37,8 +38,11 @@ if TYPE_CHECKING:
     from harborage.events import Redactor
     from harborage.runtime.effects.model_recording import ModelRecorder
 
-ModelChoice: TypeAlias = str | ConfigSnapshot | LLMClient
-"""A runtime's model: a string such as `openai:gpt-5`, a whole configuration, or a client that is open already."""
+OneModel: TypeAlias = str | Model | ConfigSnapshot | LLMClient
+"""One model: a string such as `openai:gpt-5`, a `Model`, a whole configuration, or a client that is open already."""
+
+ModelChoice: TypeAlias = OneModel | Sequence[OneModel]
+"""A runtime's model, or several: the next one is asked when the provider of one is down or out of retries."""
 
 _NO_LIMIT: Final = 1 << 30
 _HISTORY_SHARE: Final = 0.6
@@ -146,6 +150,7 @@ def _over(model: ModelChoice | None, **fields: Any) -> ReasonerConfig:
             None,
             message="Runtime needs planner= or model= (for example model='openai:gpt-5')",
         )
+    check_model(model)
     return ReasonerConfig(model=model, **fields)
 
 
@@ -231,11 +236,23 @@ async def open_reasoner(
 async def _opened(
     model: ModelChoice, deps: Deps, closers: list[Callable[[], Awaitable[None]]], *, has_tools: bool
 ) -> tuple[LLMClient, ModelProfile | None]:
-    """The open client, and what is known of its model."""
-    from harborage.llm.configure import configure
+    """The open client, and what is known of its model; of several, what holds for each of them."""
+    if isinstance(model, str) or not isinstance(model, Sequence):
+        return await _opened_one(model, deps, closers, has_tools=has_tools)
+    from harborage.llm.chain.fallback import Fallback  # loaded where there are several
+
+    opened = [await _opened_one(one, deps, closers, has_tools=has_tools) for one in model]
+    profiles = [profile for _, profile in opened if profile is not None]
+    smallest = min(profiles, key=lambda profile: profile.context_window_tokens, default=None)
+    return Fallback([client for client, _ in opened], ConfigSnapshot(), deps), smallest
+
+
+async def _opened_one(
+    model: OneModel, deps: Deps, closers: list[Callable[[], Awaitable[None]]], *, has_tools: bool
+) -> tuple[LLMClient, ModelProfile | None]:
     from harborage.llm.opening import count_calls, open_llm
 
-    config = configure(model, environ=os.environ) if isinstance(model, str) else model
+    config = configuration_of(model, os.environ)
     if not isinstance(config, ConfigSnapshot):
         return count_calls(config, deps), None
     profile = config.profiles.get(config.model)
