@@ -51,6 +51,7 @@ async def main() -> None:
     await typed.run("go", model=5)  # refused
     async with typed.stream("go") as run:
         reveal_type((await run.result()).output)  # Answer
+        reveal_type([one async for one in run.outputs()])  # list[Answer]
     async with Runtime([plain, typed]) as runtime:
         reveal_type((await (await runtime.start(typed, "go", who=WHO)).result()).output)  # Answer
         reveal_type((await runtime.session(either, who=WHO).send("go")).output)  # Answer | Refusal

@@ -249,7 +249,7 @@ class Agent(Generic[DepsT_contra, OutT]):
             memory=memory_of("truncation" if self.memory is None else self.memory, has_model=has_model),
             remembers=self.memory is not None,
             value=self,
-            decode=None if answer is None else answer.decode,
+            decode=answer,
             deps=self.deps,
             capabilities=self.capabilities,
             instructions=asked,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import UnionType
-from typing import Any, Final, Generic, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -14,11 +14,15 @@ from harborage.tools.errors import ToolInvalidArgsError, UnsupportedTypeError
 from harborage.tools.schema import SchemaBuilder, make_object_schema, schema_validator
 from harborage.tools.values import make_reader, readable
 
+if TYPE_CHECKING:
+    from harborage.runtime.partials import PartialJson, Path
+
 T = TypeVar("T")
 
 _PLACE: Final = "output"
 _WRAPPED: Final = "value"
 _OBJECT: Final = "object"
+_DEEPEST: Final = 32
 
 
 class JsonSchema(msgspec.Struct, frozen=True):
@@ -83,6 +87,60 @@ class OutputType(Generic[T]):
             return self._read(payload)
         except ToolInvalidArgsError as error:
             raise AnswerInvalidError(f"what the run gave does not fit the agent's output any more: {error}") from error
+
+    def __call__(self, payload: Any) -> T:
+        """As `decode`."""
+        return self.decode(payload)
+
+    def read_partial(self, text: str, document: PartialJson) -> T:
+        """Return the value that the beginning of an answer stands for; fields still to come are their defaults.
+
+        Raises:
+            AnswerInvalidError: it stands for none yet.
+        """
+        if self._takes_text and text and not document.has_begun:
+            return self._read(text)
+        for found in document.candidates(self._grows):
+            is_in = self._is_wrapped and isinstance(found, dict) and found.keys() <= {_WRAPPED}
+            if is_in and not found:
+                continue
+            try:
+                return self._read(found[_WRAPPED] if is_in else found)
+            except ToolInvalidArgsError:
+                continue
+        raise AnswerInvalidError("nothing of it is whole yet")
+
+    def _grows(self, path: Path) -> bool:
+        """Whether any text may stand at a place, so that the beginning of one may, too."""
+        at = [self.schema, self.inner_schema] if self._is_wrapped and path[:1] != (_WRAPPED,) else [self.schema]
+        for step in path:
+            at = [inner for one in at for inner in self._below(one, step)]
+        return any(_is_any_text(one) for node in at for one in self._branches(node))
+
+    def _branches(self, node: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
+        """A node of the schema as it is meant: what it refers to, and each that it may be."""
+        if not isinstance(node, dict) or depth > _DEEPEST:
+            return
+        if isinstance(named := node.get("$ref"), str):
+            yield from self._branches(self.schema.get("$defs", {}).get(named.rpartition("/")[2]), depth + 1)
+        inner = [one for way in ("anyOf", "oneOf", "allOf") for one in node.get(way, ())]
+        for one in inner:
+            yield from self._branches(one, depth + 1)
+        if not inner and named is None:
+            yield node
+
+    def _below(self, node: Any, step: str | int) -> Iterator[Any]:
+        for one in self._branches(node):
+            if isinstance(step, str):
+                yield one.get("properties", {}).get(step, one.get("additionalProperties"))
+            else:
+                places = one.get("prefixItems", ())
+                yield places[step] if step < len(places) else one.get("items")
+
+
+def _is_any_text(node: dict[str, Any]) -> bool:
+    limits = ("enum", "const", "format", "pattern", "contentEncoding", "minLength")
+    return node == {} or (node.get("type") == "string" and not any(limit in node for limit in limits))
 
 
 def output_type(output: Any) -> OutputType[Any] | None:

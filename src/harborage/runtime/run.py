@@ -212,6 +212,24 @@ class Run(Generic[OutT_co]):
                 if isinstance(piece, LLMCompletionChunkPayload) and piece.kind == _CONTENT and piece.delta:
                     yield piece.delta
 
+    async def outputs(self) -> AsyncGenerator[OutT_co, None]:
+        """Yield the run's output as it grows: each one is valid, and fields that are still to come are their defaults.
+
+        The last one is the output itself. Pieces are not stored, so that a caller who comes late, or from another
+        process, may get that one alone.
+
+        Raises:
+            RunFailedError: the run ended without reaching its goal.
+            Exception: as of `events`.
+        """
+        await self._look_up()
+        from harborage.runtime.partials import read_outputs  # loaded by the first reader of a growing output
+
+        reading = read_outputs(self.events(children=False), self.result, self._decode)
+        async with aclosing(reading) as outputs:
+            async for output in outputs:
+                yield output
+
     def events(self, *, children: bool = True, after: int = 0) -> AsyncGenerator[Event, None]:
         """Yield the run's events from beginning to end, with those of the tasks it spawned unless `children` is False.
 
