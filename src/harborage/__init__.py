@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from harborage.app.workflow import WorkflowContext as WorkflowContext
     from harborage.app.workflow.workflow import workflow as workflow
     from harborage.artifacts import ArtifactRef as ArtifactRef
+    from harborage.artifacts.media import Audio as Audio
+    from harborage.artifacts.media import File as File
+    from harborage.artifacts.media import Image as Image
     from harborage.errors import HarborageError as HarborageError
     from harborage.events import Event as Event
     from harborage.events import EventBus as EventBus
@@ -96,6 +99,7 @@ else:
             ),
             "harborage.app.workflow.workflow": "workflow",
             "harborage.artifacts": "ArtifactRef",
+            "harborage.artifacts.media": "Audio File Image",
             "harborage.errors": "HarborageError",
             "harborage.events": "Event EventBus EventType Filter",
             "harborage.identity": "Identity Quadruple",

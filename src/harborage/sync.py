@@ -25,6 +25,7 @@ from harborage.runtime.loop.controls import Scope
 from harborage.runtime.pending import Question
 
 if TYPE_CHECKING:
+    from harborage.artifacts.media import Goal
     from harborage.events import Event
     from harborage.identity import Identity
     from harborage.planner import Finish
@@ -307,7 +308,7 @@ class Chat(Generic[OutT]):
         """The session."""
         return self._chat.id
 
-    def send(self, text: str) -> Result[OutT]:
+    def send(self, text: Goal) -> Result[OutT]:
         """Send a message; what the agent answers.
 
         Raises:
@@ -316,7 +317,7 @@ class Chat(Generic[OutT]):
         """
         return self._thread.call(self._chat.send(text))
 
-    def start(self, text: str) -> Run[OutT]:
+    def start(self, text: Goal) -> Run[OutT]:
         """Send a message; the handle of the run that answers it.
 
         Raises:
@@ -357,15 +358,15 @@ class Runtime:
             thread.close(self._runtime.aclose())
 
     @overload
-    def start(self, goal: str, /, **options: Unpack[RunOptions]) -> Run[Any]: ...
+    def start(self, goal: Goal, /, **options: Unpack[RunOptions]) -> Run[Any]: ...
 
     @overload
-    def start(self, agent: str, goal: str, /, **options: Unpack[RunOptions]) -> Run[Any]: ...
+    def start(self, agent: str, goal: Goal, /, **options: Unpack[RunOptions]) -> Run[Any]: ...
 
     @overload
-    def start(self, agent: AgentLike[T], goal: str, /, **options: Unpack[RunOptions]) -> Run[T]: ...
+    def start(self, agent: AgentLike[T], goal: Goal, /, **options: Unpack[RunOptions]) -> Run[T]: ...
 
-    def start(self, agent: AgentLike[T] | str, goal: str | None = None, /, **options: Unpack[RunOptions]) -> Run[Any]:
+    def start(self, agent: AgentLike[T] | Goal, goal: Goal | None = None, /, **options: Unpack[RunOptions]) -> Run[Any]:
         """Start a run: `start(agent, "goal", who=…)`; returns at once with its handle. As `harborage.Runtime.start`.
 
         Raises:

@@ -40,6 +40,7 @@ from harborage.runtime.loop.sub_agents import Way
 
 if TYPE_CHECKING:
     from harborage.app.outputs import OutputType
+    from harborage.artifacts.media import Goal
     from harborage.identity import Identity
     from harborage.memory import Memory, MemoryStrategy
     from harborage.runtime.chat import Busy, Chat
@@ -271,12 +272,12 @@ class Agent(Generic[DepsT_contra, OutT]):
         return Called(self, Way.HANDOFF)
 
     @overload
-    async def run(self: Agent[None, OutT], goal: str, **choices: Unpack[RunChoices]) -> Result[OutT]: ...
+    async def run(self: Agent[None, OutT], goal: Goal, **choices: Unpack[RunChoices]) -> Result[OutT]: ...
 
     @overload
-    async def run(self, goal: str, *, deps: DepsT_contra, **choices: Unpack[RunChoices]) -> Result[OutT]: ...
+    async def run(self, goal: Goal, *, deps: DepsT_contra, **choices: Unpack[RunChoices]) -> Result[OutT]: ...
 
-    async def run(self, goal: str, *, deps: Any = None, **choices: Unpack[RunChoices]) -> Result[OutT]:
+    async def run(self, goal: Goal, *, deps: Any = None, **choices: Unpack[RunChoices]) -> Result[OutT]:
         """Run the agent to its goal; return what it gave.
 
         `deps` is what its tools get as `CallContext.deps`, of the type that the agent declares; it is never recorded.
@@ -291,12 +292,12 @@ class Agent(Generic[DepsT_contra, OutT]):
         return await run_to_result(await self._started(goal, deps, choices))
 
     @overload
-    async def start(self: Agent[None, OutT], goal: str, **choices: Unpack[RunChoices]) -> Run[OutT]: ...
+    async def start(self: Agent[None, OutT], goal: Goal, **choices: Unpack[RunChoices]) -> Run[OutT]: ...
 
     @overload
-    async def start(self, goal: str, *, deps: DepsT_contra, **choices: Unpack[RunChoices]) -> Run[OutT]: ...
+    async def start(self, goal: Goal, *, deps: DepsT_contra, **choices: Unpack[RunChoices]) -> Run[OutT]: ...
 
-    async def start(self, goal: str, *, deps: Any = None, **choices: Unpack[RunChoices]) -> Run[OutT]:
+    async def start(self, goal: Goal, *, deps: Any = None, **choices: Unpack[RunChoices]) -> Run[OutT]:
         """Start a run of the agent; return the handle that watches and steers it.
 
         Raises:
@@ -306,16 +307,16 @@ class Agent(Generic[DepsT_contra, OutT]):
 
     @overload
     def stream(
-        self: Agent[None, OutT], goal: str, **choices: Unpack[RunChoices]
+        self: Agent[None, OutT], goal: Goal, **choices: Unpack[RunChoices]
     ) -> AbstractAsyncContextManager[Run[OutT]]: ...
 
     @overload
     def stream(
-        self, goal: str, *, deps: DepsT_contra, **choices: Unpack[RunChoices]
+        self, goal: Goal, *, deps: DepsT_contra, **choices: Unpack[RunChoices]
     ) -> AbstractAsyncContextManager[Run[OutT]]: ...
 
     @asynccontextmanager
-    async def stream(self, goal: str, *, deps: Any = None, **choices: Unpack[RunChoices]) -> AsyncIterator[Run[OutT]]:
+    async def stream(self, goal: Goal, *, deps: Any = None, **choices: Unpack[RunChoices]) -> AsyncIterator[Run[OutT]]:
         """Start a run for a block that watches it; leaving the block stops looking, not the run."""
         yield await self._started(goal, deps, choices)
 
@@ -339,12 +340,12 @@ class Agent(Generic[DepsT_contra, OutT]):
         return chat(self, id, busy, deps)
 
     @overload
-    def run_sync(self: Agent[None, OutT], goal: str, **choices: Unpack[RunChoices]) -> Result[OutT]: ...
+    def run_sync(self: Agent[None, OutT], goal: Goal, **choices: Unpack[RunChoices]) -> Result[OutT]: ...
 
     @overload
-    def run_sync(self, goal: str, *, deps: DepsT_contra, **choices: Unpack[RunChoices]) -> Result[OutT]: ...
+    def run_sync(self, goal: Goal, *, deps: DepsT_contra, **choices: Unpack[RunChoices]) -> Result[OutT]: ...
 
-    def run_sync(self, goal: str, *, deps: Any = None, **choices: Unpack[RunChoices]) -> Result[OutT]:
+    def run_sync(self, goal: Goal, *, deps: Any = None, **choices: Unpack[RunChoices]) -> Result[OutT]:
         """The same as `run`, for programs that are not async; it also works where an event loop runs already.
 
         Raises:
@@ -360,7 +361,7 @@ class Agent(Generic[DepsT_contra, OutT]):
 
         return run_blocking(run)
 
-    async def _started(self, goal: str, deps: Any, choices: RunChoices) -> Run[OutT]:
+    async def _started(self, goal: Goal, deps: Any, choices: RunChoices) -> Run[OutT]:
         from harborage.app.scripts import start_run  # loaded by programs without a runtime of their own
 
         if workflow := IN_WORKFLOW.get():
@@ -374,19 +375,19 @@ class RecordedAs(Generic[OutT]):
     """An agent whose runs are recorded under another name, such as one that says where it is found again."""
 
     def __init__(self, agent: Agent[Any, OutT], name: str) -> None:
-        self._agent = agent
+        self.agent = agent
         self._name = name or agent.name
 
     @property
     def name(self) -> str:
         """The agent's own name."""
-        return self._agent.name
+        return self.agent.name
 
     @property
     def output(self) -> TypeForm[OutT]:
         """The type of the agent's output."""
-        return self._agent.output
+        return self.agent.output
 
     def setup(self) -> AgentSetup:
         """What a runtime opens for the agent."""
-        return msgspec.structs.replace(self._agent.setup(), name=self._name, value=self)
+        return msgspec.structs.replace(self.agent.setup(), name=self._name, value=self)

@@ -6,17 +6,16 @@ model, one for a model that accepts no pictures.
 
 from __future__ import annotations
 
-import mimetypes
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import msgspec
 
 from harborage.artifacts import ArtifactRef, ArtifactScope, ArtifactStore
+from harborage.artifacts.media import MOST_BYTES, File, Media, MediaError, media_type, size_text
 from harborage.errors import HarborageError
 from harborage.llm import ConfigSnapshot, ModelProfile
-from harborage.llm.content import image_type
 from harborage.llm.model import configuration_of
 from harborage.runtime.effects.model import is_own_planner
 
@@ -24,9 +23,7 @@ if TYPE_CHECKING:
     from harborage.app.agent import Agent
     from harborage.identity import Identity
 
-MOST_BYTES: Final = 32 * 1024 * 1024
 _READER: Final = "artifact_fetch"
-_PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _SOURCE: Final = {"kind": "attachment"}
 
 
@@ -59,19 +56,10 @@ def read_attachment(path: Path) -> Attachment:
         AttachmentError: it is missing, no file, empty, too large, or named as a picture and none.
     """
     try:
-        if not path.is_file():
-            raise AttachmentError(
-                str(path), "it is a folder; name a file" if path.is_dir() else "there is no such file"
-            )
-        size = path.stat().st_size
-        if size > MOST_BYTES:
-            raise AttachmentError(str(path), f"it has {_size(size)}; at most {_size(MOST_BYTES)} can be attached")
-        data = path.read_bytes()
-    except OSError as error:
-        raise AttachmentError(str(path), error.strerror or type(error).__name__) from error
-    if not data:
-        raise AttachmentError(str(path), "it is empty")
-    return Attachment(str(path), path.name, _mime(path, data), data)
+        read = File(path)
+    except MediaError as error:
+        raise AttachmentError(str(path), error.reason) from error
+    return Attachment(str(path), read.name, read.mime, read.data)
 
 
 def read_piped(stream: BinaryIO) -> Attachment:
@@ -82,30 +70,12 @@ def read_piped(stream: BinaryIO) -> Attachment:
     """
     data = stream.read(MOST_BYTES + 1)
     if not data or len(data) > MOST_BYTES:
-        why = "it is empty" if not data else f"it is longer than {_size(MOST_BYTES)}"
+        why = "it is empty" if not data else f"it is longer than {size_text(MOST_BYTES)}"
         raise AttachmentError("standard input", why)
-    return Attachment("-", "stdin", _mime(Path("stdin"), data), data)
+    return Attachment("-", "stdin", media_type("stdin", data, "stdin"), data)
 
 
-def _mime(path: Path, data: bytes) -> str:
-    """Return the MIME type by the content, else by the name, else text or bytes."""
-    seen = image_type(data)
-    named = mimetypes.guess_type(path.name)[0] or ""
-    if not seen and named in _PICTURES:
-        raise AttachmentError(
-            str(path), f"its name says {named}, but its bytes are no PNG, JPEG, GIF or WebP; name it as what it is"
-        )
-    return seen or named or ("text/plain" if _is_text(data) else "application/octet-stream")
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        return "\0" not in data.decode()
-    except UnicodeDecodeError:
-        return False
-
-
-def check_attachments(attachments: Sequence[Attachment], agent: Agent, environ: Mapping[str, str]) -> None:
+def check_attachments(attachments: Sequence[Attachment], agent: Agent[Any, Any], environ: Mapping[str, str]) -> None:
     """Accept files that the agent's model accepts; nothing is checked for a client that the agent itself opened.
 
     Raises:
@@ -147,9 +117,20 @@ def _check_picture(one: Attachment, config: ConfigSnapshot, profile: ModelProfil
     if len(one.data) >= most:
         raise AttachmentError(
             one.path,
-            f"it has {_size(len(one.data))}, and {config.model} gets pictures below {_size(most)}: make it smaller; "
-            f"if the model takes larger ones, set {setting}",
+            f"it has {size_text(len(one.data))}, and {config.model} gets pictures below {size_text(most)}: "
+            f"make it smaller; if the model takes larger ones, set {setting}",
         )
+
+
+def check_media(media: Sequence[Media], agent: Agent[Any, Any], environ: Mapping[str, str]) -> None:
+    """Accept pictures that the agent's model accepts.
+
+    Raises:
+        AttachmentError, LLMError: as of `check_attachments`.
+    """
+    check_attachments(
+        [Attachment(one.name or repr(one), one.name, one.mime, one.data) for one in media], agent, environ
+    )
 
 
 def readable(agent: Agent) -> Agent:
@@ -169,7 +150,3 @@ async def attach(store: ArtifactStore, who: Identity, attachments: Sequence[Atta
         await store.put_bytes(scope, one.data, mime_type=one.mime, filename=one.name, source=_SOURCE)
         for one in attachments
     ]
-
-
-def _size(count: int) -> str:
-    return f"{count:,} bytes" if count < 100_000 else f"{count / 1_000_000:.1f} MB"

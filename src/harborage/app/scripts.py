@@ -30,6 +30,7 @@ from harborage.app.project import (
     make_data_folder,
     remember_started,
 )
+from harborage.artifacts.media import split_goal
 from harborage.concurrency import Crew
 from harborage.errors import error_reason
 from harborage.events import PauseRequestedPayload, ToolApprovalRequestedPayload
@@ -43,6 +44,7 @@ from harborage.tools import ToolDescriptor
 
 if TYPE_CHECKING:
     from harborage.app.agent import Agent, RunChoices
+    from harborage.artifacts.media import Goal
     from harborage.runtime.result import Result
     from harborage.runtime.run import Run
 
@@ -138,7 +140,7 @@ async def _opened(
     return started, await script.runtime(started)
 
 
-async def start_run(agent: Agent[Any, T], goal: str, *, deps: Any = None, **choices: Unpack[RunChoices]) -> Run[T]:
+async def start_run(agent: Agent[Any, T], goal: Goal, *, deps: Any = None, **choices: Unpack[RunChoices]) -> Run[T]:
     """Start a run of the agent in the runtime of this event loop.
 
     Without `who` it is one of the local user, in a new session; one with a key, in the session of that key.
@@ -151,7 +153,12 @@ async def start_run(agent: Agent[Any, T], goal: str, *, deps: Any = None, **choi
     changes: dict[str, Any] = {name: given.pop(name) for name in _OF_THE_AGENT if name in given}
     key = choices.get("key", "")
     check_key(key)
+    _, media = split_goal(goal)
     started, runtime = await _opened(agent, _KEYED if key else "", changes)
+    if media:
+        from harborage.app.attachments import check_media  # loaded with the first picture
+
+        check_media(media, started.agent, os.environ)
     name = f"key-{quote(key, safe='')}" if key else f"run-{new_id()}"
     given.setdefault("who", Identity("local", _user(), name))
     return await runtime.start(started, goal, deps=deps, **given)
@@ -180,7 +187,7 @@ def chat(agent: Agent[Any, T], session: str, busy: Busy | str, deps: Any = None)
         InvalidOptionError: the session is no text, or `busy` no choice.
     """
 
-    async def start(text: str, busy: Busy) -> Run[T]:
+    async def start(text: Goal, busy: Busy) -> Run[T]:
         started, runtime = await _opened(agent, f"session-{session}")
         who = Identity("local", _user(), session)
         return await runtime.session(started, who=who, busy=busy, deps=deps).start(text)

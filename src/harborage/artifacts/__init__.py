@@ -8,6 +8,12 @@ from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
     from harborage.artifacts.files import FileArtifactStore as FileArtifactStore
+    from harborage.artifacts.media import Audio as Audio
+    from harborage.artifacts.media import File as File
+    from harborage.artifacts.media import Goal as Goal
+    from harborage.artifacts.media import Image as Image
+    from harborage.artifacts.media import Media as Media
+    from harborage.artifacts.media import MediaError as MediaError
     from harborage.artifacts.memory import MemoryArtifactStore as MemoryArtifactStore
     from harborage.artifacts.store import ARTIFACT_DRIVERS as ARTIFACT_DRIVERS
     from harborage.artifacts.store import ArtifactConfig as ArtifactConfig
@@ -32,6 +38,7 @@ else:
         __name__,
         {
             "harborage.artifacts.files": "FileArtifactStore",
+            "harborage.artifacts.media": "Audio File Goal Image Media MediaError",
             "harborage.artifacts.memory": "MemoryArtifactStore",
             "harborage.artifacts.store": (
                 "ARTIFACT_DRIVERS ArtifactConfig ArtifactFactory ArtifactStore ChangeCounts ScopedArtifacts "

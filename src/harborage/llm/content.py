@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from harborage import codec
+from harborage.artifacts.media import image_type
 from harborage.llm.errors import InvalidContentError
 
 CHUNK_BYTES: Final = 4096
@@ -150,12 +151,6 @@ MediaPart: TypeAlias = ImagePart | AudioPart | FilePart
 
 # The picture formats that every provider of vision reads.
 _COMMON = ("image/png", "image/jpeg", "image/gif", "image/webp")
-_MAGIC: tuple[tuple[bytes, str], ...] = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-)
 # The names that providers use where the MIME subtype is another one.
 _AUDIO_FORMATS = {"mpeg": "mp3", "mpga": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav", "x-flac": "flac"}
 
@@ -185,13 +180,6 @@ def read_data_url(text: str) -> Media:
     """
     url = parse_data_url(text)
     return Media(url.mime.lower(), url.content())
-
-
-def image_type(data: bytes) -> str:
-    """Return the MIME type of a picture by its first bytes: PNG, JPEG, GIF or WebP; empty for anything else."""
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "image/webp"
-    return next((mime for magic, mime in _MAGIC if data.startswith(magic)), "")
 
 
 def decode_inline(part: MediaPart, *, limit_bytes: int, provider: str) -> Media:

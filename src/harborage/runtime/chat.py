@@ -19,6 +19,7 @@ from harborage.runtime.starting import MESSAGE
 from harborage.store import LIVE, RunQuery, RunRow, Store
 
 if TYPE_CHECKING:
+    from harborage.artifacts.media import Goal
     from harborage.identity import Identity
     from harborage.runtime.result import Result
     from harborage.runtime.run import Run
@@ -94,14 +95,14 @@ class Chat(Generic[OutT]):
     A message that comes while the one before is being answered waits in turn, or is refused, as `busy` says.
     """
 
-    def __init__(self, id: str, start: Callable[[str, Busy], Awaitable[Run[OutT]]], *, busy: Busy | str) -> None:
+    def __init__(self, id: str, start: Callable[[Goal, Busy], Awaitable[Run[OutT]]], *, busy: Busy | str) -> None:
         if not id:
             raise InvalidOptionError("session", id, "a text that names the session")
         self.id = id
         self._start = start
         self._busy = one_of(Busy, busy, "busy")
 
-    async def send(self, text: str) -> Result[OutT]:
+    async def send(self, text: Goal) -> Result[OutT]:
         """Send a message; return what the agent answers.
 
         Raises:
@@ -110,7 +111,7 @@ class Chat(Generic[OutT]):
         """
         return await (await self.start(text)).result()
 
-    async def start(self, text: str) -> Run[OutT]:
+    async def start(self, text: Goal) -> Run[OutT]:
         """Send a message; return the handle of the run that answers it.
 
         Raises:
@@ -119,6 +120,6 @@ class Chat(Generic[OutT]):
         return await self._start(text, self._busy)
 
     @asynccontextmanager
-    async def stream(self, text: str) -> AsyncIterator[Run[OutT]]:
+    async def stream(self, text: Goal) -> AsyncIterator[Run[OutT]]:
         """Send a message, for a block that watches the run that answers it; leaving the block stops looking."""
         yield await self.start(text)

@@ -43,7 +43,7 @@ from harborage.runtime.starting import RunOptions, RunStarter, StartOptions, aba
 from harborage.store import LIVE, RunQuery
 
 if TYPE_CHECKING:
-    from harborage.artifacts import ArtifactStore
+    from harborage.artifacts import ArtifactStore, Goal
     from harborage.events import EventBus
     from harborage.events.bus import RunWriter
     from harborage.memory import Memory, MemoryStrategy, SessionMemory
@@ -240,15 +240,17 @@ class Runtime:
                 await close()
 
     @overload
-    async def start(self, goal: str, /, **options: Unpack[RunOptions]) -> Run[Any]: ...
+    async def start(self, goal: Goal, /, **options: Unpack[RunOptions]) -> Run[Any]: ...
 
     @overload
-    async def start(self, agent: str, goal: str, /, **options: Unpack[RunOptions]) -> Run[Any]: ...
+    async def start(self, agent: str, goal: Goal, /, **options: Unpack[RunOptions]) -> Run[Any]: ...
 
     @overload
-    async def start(self, agent: AgentLike[T], goal: str, /, **options: Unpack[RunOptions]) -> Run[T]: ...
+    async def start(self, agent: AgentLike[T], goal: Goal, /, **options: Unpack[RunOptions]) -> Run[T]: ...
 
-    async def start(self, agent: AgentLike[T] | str, goal: str | None = None, /, **options: Unpack[RunOptions]) -> Run:
+    async def start(
+        self, agent: AgentLike[T] | Goal, goal: Goal | None = None, /, **options: Unpack[RunOptions]
+    ) -> Run:
         """Start a run of `agent` towards `goal`; return its handle at once.
 
         The agent may be named, or left out for the only one of the runtime: `start("goal", who=…)`. One that the
@@ -302,7 +304,7 @@ class Runtime:
 
         require_triple(who, "session")
 
-        async def start(text: str, busy: Busy) -> Run:
+        async def start(text: Goal, busy: Busy) -> Run:
             turns = self._turns.setdefault(who, Turns(self._parts_here().store, who))
             begin = partial(self.start, agent, text, who=who, remembers=True, deps=deps)
             return await turns.take(begin, partial(self.run, who=who), busy)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Required, TypedDict
 
 from msgspec.structs import replace
 
+from harborage.artifacts import ArtifactScope
+from harborage.artifacts.media import split_goal
 from harborage.events import Event, EventType, Payload, TaskCancelledPayload, TaskFailedPayload
 from harborage.identity import require_triple
 from harborage.planner import TASK_ERROR_CANCELLED
@@ -30,6 +32,7 @@ from harborage.tasks.rows import goal_of
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from harborage.artifacts.media import Goal
     from harborage.clock import Clock
     from harborage.events.bus import RunWriter
     from harborage.identity import Identity, Quadruple
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from harborage.store import Commit, Committed
 
 
+_ATTACHED: Final = {"kind": "attachment"}
 MESSAGE: Final = "message of a conversation"
 """The description of a run that answers a message in its session: the next message waits for its end."""
 
@@ -98,8 +102,8 @@ class RunStarter:
 
     async def begin(
         self,
-        agent: AgentLike[Any] | str,
-        goal: str | None,
+        agent: AgentLike[Any] | Goal,
+        goal: Goal | None,
         *,
         who: Identity | None = None,
         priority: int = 0,
@@ -121,29 +125,32 @@ class RunStarter:
             Exception: as of `Runtime.start`.
         """
         parts, now = self._parts, self._clock.now()
-        chosen, goal = await parts.agents.choose(agent, goal)
+        chosen, given_goal = await parts.agents.choose(agent, goal)
+        text, media = split_goal(given_goal)
         require_triple(who, "start")
         assert who is not None
-        check_start(goal, deadline, priority=priority, max_steps=max_steps, scope=scope)
+        check_start(text, deadline, priority=priority, max_steps=max_steps, scope=scope)
         check_key(key)
         check_given(deps, chosen.deps, getattr(chosen.value, "name", chosen.name), parts.deps)
         limits = chosen.options.limits.replaced(limits)
         if limits.cost is not None:
             await chosen.check_price()
+        inputs = await checked_inputs(parts.artifacts, who, input_artifacts)
+        attached = [await one.keep(parts.artifacts, ArtifactScope.of(who), _ATTACHED) for one in media]
         wanted = SpawnRequest(
             identity=who.with_run(""),
             kind=TaskKind.FOREGROUND,
-            query=goal,
+            query=text,
             description=MESSAGE if remembers else "",
             priority=priority,
             idempotency_key=key,
-            input_artifact_ids=await checked_inputs(parts.artifacts, who, input_artifacts),
+            input_artifact_ids=(*inputs, *(ref.id for ref in attached)),
             deadline=limits.until(deadline, now),
             agent=getattr(chosen.value, "name", chosen.name) if key else "",
             tags=checked_tags(tags, "tags"),
         )
         since = parts.bus.last_sequence(who)
-        asked = ContextRequest(who=wanted.identity, goal=goal, query=goal)
+        asked = ContextRequest(who=wanted.identity, goal=text, query=text)
         given = await chosen.context_providers.resolve_choice(with_messages(context, messages), asked)
         options = StartOptions(chosen.name, max_steps, given, limits=limits, remembers=remembers, deps=deps)
         started = await self.start(wanted, options)

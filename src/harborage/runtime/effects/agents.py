@@ -18,6 +18,7 @@ from harborage.runtime.effects.agent_parts import AgentParts, Closer, Shared, op
 from harborage.runtime.effects.dependencies import is_class, name_of
 
 if TYPE_CHECKING:
+    from harborage.artifacts.media import Goal
     from harborage.runtime.durable.steps import EffectTable
     from harborage.runtime.effects.agent_setup import AgentLike, AgentSetup
     from harborage.runtime.effects.program import InProcess
@@ -143,27 +144,39 @@ class Agents:
             raise AgentMissingError(name, self._open)
         return found
 
-    async def choose(self, agent: AgentLike[Any] | str, goal: str | None) -> tuple[AgentParts, str]:
+    async def choose(self, agent: AgentLike[Any] | Goal, goal: Goal | None) -> tuple[AgentParts, Goal]:
         """The agent that a caller starts, opened when it is new, and the goal.
 
         Raises:
             InvalidOptionError: there is no goal, no such agent, or another of its name; or none of several is named.
         """
         known = [one.name for one in self._roots]
+        if isinstance(agent, list | tuple):
+            agent, goal = self._only(known), agent
         if not isinstance(agent, str):
             if goal is None:
                 has_agent = hasattr(agent, "setup")
                 text = "start(agent, goal, who=…): the goal is missing" if has_agent else ""
                 raise InvalidOptionError("start: goal", agent, "a text", message=text)
-            return self.of_value(agent) or await self.open(agent.setup()), goal
+            value: Any = agent
+            return self.of_value(value) or await self.open(value.setup()), goal
         if goal is None:
-            if len(known) > 1:
-                text = f"say which agent starts: start(agent, goal, who=…), with one of {', '.join(known)}"
-                raise InvalidOptionError("agent", known, message=text)
+            self._only(known)
             return self.first, agent
         if agent not in known:
             raise InvalidOptionError("agent", agent, f"one of {', '.join(known)}")
         return self.get(agent), goal
+
+    def _only(self, known: Sequence[str]) -> str:
+        """The name of the agent that callers need not name.
+
+        Raises:
+            InvalidOptionError: there are several.
+        """
+        if len(known) > 1:
+            text = f"say which agent starts: start(agent, goal, who=…), with one of {', '.join(known)}"
+            raise InvalidOptionError("agent", known, message=text)
+        return known[0]
 
     def of(self, agent: str) -> EffectTable:
         """The effects of the runs of an agent."""
