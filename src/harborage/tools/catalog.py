@@ -182,7 +182,8 @@ class ToolCatalog:
 class CatalogView:
     """The tools that one run may see and call: those whose scopes are all granted to it.
 
-    A planner lists the tools of the given loading modes; it can resolve deferred ones once it knows their names.
+    A planner lists the tools of the given loading modes; it can resolve deferred ones once it knows their names. Tools
+    that are `hidden` are not there for it.
     """
 
     def __init__(
@@ -191,8 +192,10 @@ class CatalogView:
         *,
         granted_scopes: frozenset[str] = frozenset(),
         loading: tuple[Loading, ...] = (Loading.ALWAYS,),
+        hidden: frozenset[str] = frozenset(),
     ) -> None:
         self._catalog = catalog
+        self._hidden = hidden
         self._filter = CatalogFilter(granted_scopes=granted_scopes, loading_modes=loading)
         self._listed: Tools = []
         self._listed_version = -1
@@ -204,19 +207,27 @@ class CatalogView:
 
     def descriptor(self, name: str) -> ToolDescriptor | None:
         """Return the tool of this name and how to call it, if the run may see it; dispatchers use this."""
-        found = self._catalog.resolve(name)
+        found = None if name in self._hidden else self._catalog.resolve(name)
         return found if found is not None and found.tool.is_granted(self._filter.granted_scopes) else None
+
+    def without(self, names: Iterable[str]) -> CatalogView:
+        """Return the same view without the tools of these names."""
+        scopes, loading = self._filter.granted_scopes, self._filter.loading_modes
+        hidden = self._hidden.union(names)
+        return CatalogView(self._catalog, granted_scopes=scopes, loading=loading, hidden=hidden)
 
     def list(self) -> Tools:
         """Return the visible tools, sorted by name."""
         if self._listed_version != self._catalog.version:
-            self._listed, self._listed_version = self._catalog.list(self._filter), self._catalog.version
+            found, self._listed_version = self._catalog.list(self._filter), self._catalog.version
+            self._listed = [each for each in found if each.name not in self._hidden]
         return self._listed.copy()
 
     async def search(self, query: str, *, tags: tuple[str, ...] = (), limit: int = DEFAULT_LIMIT) -> Tools:
         """Return what the catalog's search finds and the run may see."""
         found = await self._catalog.search(query, tags=tags, limit=limit)
-        return [each for each in found if each.is_granted(self._filter.granted_scopes)]
+        granted = self._filter.granted_scopes
+        return [each for each in found if each.name not in self._hidden and each.is_granted(granted)]
 
 
 def clamp_limit(limit: int) -> int:

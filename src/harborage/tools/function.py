@@ -7,7 +7,7 @@ never holds up the loop. This file does not retry, time or report; that is `invo
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, Protocol, TypeAlias, TypedDict, Unpack, overload
 
@@ -34,17 +34,21 @@ T = TypeVar("T")
 SelfT = TypeVar("SelfT")
 DepsT = TypeVar("DepsT", default=object)
 
-_NOT_FIELDS: Final = frozenset({"effects", "approval", "retries", "timeout"})
+_NOT_FIELDS: Final = frozenset({"effects", "approval", "retries", "timeout", "when"})
 _MEANT: Final = {
     "side_effects": "effects",
     "max_retries": "retries",
     "timeout_ms": "timeout, in seconds",
     "requires_approval": 'approval="always"',
     "needs_approval": 'approval="always"',
+    "enabled": "when",
+    "is_enabled": "when",
+    "prepare": "when",
 }
 """What names mean that other libraries use for such options."""
 
 Effects: TypeAlias = Literal["pure", "read", "write", "external", "stateful"] | SideEffect
+When: TypeAlias = Callable[[Any], bool | Awaitable[bool]]
 Approval: TypeAlias = Literal["always", "never"] | Callable[[Any], Any]
 
 
@@ -55,8 +59,9 @@ class ToolOptions(TypedDict, total=False):
     that only reads, or that is `idempotent`, acts once per `CallContext.idempotency_key` and may be tried again:
     `retries` is how often, `timeout` the seconds of one attempt; `policy` has the rest and takes the place of both.
     `approval` says which calls a person must approve: "always", "never", or a function, sync or async, that gets the
-    `ApprovalRequest` of a call and answers True or False, or with a reason: `(True, "a large sum")`. The others are the
-    fields of `Tool` of that name.
+    `ApprovalRequest` of a call and answers True or False, or with a reason: `(True, "a large sum")`. `when` says
+    whether a run is offered the tool: a function, sync or async, that gets the `AgentContext` when the run begins; its
+    answer is recorded. The others are the fields of `Tool` of that name.
     """
 
     description: str
@@ -64,6 +69,7 @@ class ToolOptions(TypedDict, total=False):
     approval: Approval
     retries: int
     timeout: float
+    when: When
     idempotent: bool
     tags: tuple[str, ...]
     auth_scopes: tuple[str, ...]
@@ -249,6 +255,7 @@ def _make_tool(
         function=fn,
         probe=None if probe is None else _make_probe(probe, signature),
         approval=options.get("approval"),
+        when=options.get("when"),
         bind=partial(_make_body, signature=signature, decode=decode) if signature.is_method else None,
         takes_context=bool(signature.context_name),
     )
@@ -269,6 +276,8 @@ def _check_options(fn: object, name: object, options: ToolOptions, probe: object
     approval = options.get("approval", "never")
     if approval not in ("always", "never") and not callable(approval):
         raise InvalidOptionError("approval", approval, "'always', 'never', or a function of the call")
+    if "when" in options and not callable(options["when"]):
+        raise InvalidOptionError("when", options["when"], "a function of the AgentContext that answers True or False")
     if getattr(fn, "__name__", "") == "<lambda>" and not (name and options.get("description")):
         raise UnsupportedTypeError("tool", "a lambda needs name= and description=")
 

@@ -44,6 +44,7 @@ RULES = {
     "confirm.x": (True, True, True, False),
     "hook.x": (False, True, False, False),
     "instructions": (False, True, False, False),
+    "offered": (False, True, False, False),
     "hook.after_run": (False, False, False, False),
     "tool.x": (True, True, False, True),
     "task.begin": (False, False, False, False),

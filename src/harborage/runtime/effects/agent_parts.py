@@ -257,7 +257,13 @@ def _executor(setup: AgentSetup, shared: Shared, catalog: ToolCatalog) -> Catalo
 
 def _hooks(setup: AgentSetup, shared: Shared) -> Hooks | None:
     deps = None if setup.deps is NoneType else partial(shared.deps.of, wanted=setup.deps)
-    hooks = Hooks(setup.capabilities, deps=deps, decode=setup.decode, instructions=setup.instructions)
+    hooks = Hooks(
+        setup.capabilities,
+        deps=deps,
+        decode=setup.decode,
+        instructions=setup.instructions,
+        conditions={one.tool.name: one.when for one in setup.tools if isinstance(one, ToolDescriptor) and one.when},
+    )
     return hooks if hooks.names else None
 
 

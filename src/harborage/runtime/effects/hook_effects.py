@@ -22,6 +22,7 @@ from harborage.runtime.durable.engine import RunLeftError
 from harborage.runtime.durable.steps import Ask, Effect, StepCall
 from harborage.runtime.loop.capabilities import (
     INSTRUCTIONS,
+    OFFERED,
     AgentContext,
     Capability,
     Confirm,
@@ -36,10 +37,11 @@ from harborage.runtime.loop.capabilities import (
 )
 from harborage.runtime.loop.dispatch import Called
 from harborage.tasks import TaskFailure
+from harborage.tools import CatalogView
 from harborage.tools.errors import failure_reason
 
 if TYPE_CHECKING:
-    from harborage.runtime.effects.hooks import Hooks
+    from harborage.runtime.effects.hooks import Condition, Hooks
     from harborage.runtime.effects.run_resources import LiveRun
     from harborage.runtime.effects.services import AgentServices
     from harborage.runtime.loop.dispatch import Approval
@@ -57,6 +59,10 @@ class InstructionsFailedError(HarborageError):
     """The function that gives an agent's instructions failed, took longer than 60 s, or gave no text; the run fails."""
 
 
+class ConditionFailedError(HarborageError):
+    """The `when=` of a tool failed, took longer than 60 s, or gave neither True nor False; the run fails."""
+
+
 class HookFailedError(Exception):
     """A hook gave no verdict that can be followed; the text says which one and why."""
 
@@ -71,6 +77,7 @@ def hook_effects(
     return {
         "hook.": Ask(run=asking.run, result=HookAnswer),
         INSTRUCTIONS: Ask(run=asking.instructions, result=str, recalled=asking.recall_instructions),
+        OFFERED: Ask(run=asking.withheld, result=tuple[str, ...], recalled=asking.recall_withheld),
         "hook.after_run": Ask(run=asking.after_run, result=HookAnswer, is_interruptible=False),
     }
 
@@ -191,6 +198,34 @@ class _Asking:
         """Let the planner of a run see its recorded instructions."""
         self._live[call.run_id].base.instructions = text
 
+    async def withheld(self, call: StepCall) -> tuple[str, ...]:
+        """The tools that the run that begins is not offered, because they say so.
+
+        Raises:
+            ConditionFailedError: one did not say.
+        """
+        live, hooks = self._live[call.run_id], self._services.hooks
+        names: list[str] = []
+        if hooks is None:
+            return ()
+        for name, condition in hooks.conditions.items():
+            where, ask = f"when= of the tool {name!r}", partial(_condition, hooks, live, condition)
+            is_offered = await _guarded(self._services, live, where, ask, ConditionFailedError)
+            if not isinstance(is_offered, bool):
+                raise ConditionFailedError(
+                    f"{where} failed: it returned {type(is_offered).__name__}, not True or False"
+                )
+            if not is_offered:
+                names.append(name)
+        self.recall_withheld(call, tuple(names))
+        return tuple(names)
+
+    def recall_withheld(self, call: StepCall, names: tuple[str, ...]) -> None:
+        """Let the planner of a run see its tools without those that are not offered."""
+        base = self._live[call.run_id].base
+        if names and isinstance(base.catalog, CatalogView):
+            base.catalog = base.catalog.without(names)
+
     async def after_run(self, call: StepCall) -> HookAnswer:
         """Tell every capability how the run ends; what one fails with is said, and keeps no other from hearing it."""
         live, hooks = self._live[call.run_id], self._services.hooks
@@ -268,6 +303,10 @@ async def _guarded(
 async def _instructions(hooks: Hooks, live: LiveRun) -> object:
     assert hooks.instructions is not None
     return await settled(hooks.instructions(await _context(hooks, live)))
+
+
+async def _condition(hooks: Hooks, live: LiveRun, condition: Condition) -> object:
+    return await settled(condition(await _context(hooks, live)))
 
 
 async def _context(hooks: Hooks, live: LiveRun) -> AgentContext[Any]:

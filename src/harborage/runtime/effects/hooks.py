@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from harborage import codec
 from harborage.planner import Finish, extract_answer
 from harborage.runtime.loop.capabilities import (
     HOOKS,
     INSTRUCTIONS,
+    OFFERED,
     Capability,
     InstructionsFunction,
     has_hook,
@@ -19,6 +20,9 @@ from harborage.runtime.loop.capabilities import (
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
 
+Condition: TypeAlias = Callable[[Any], bool | Awaitable[bool]]
+"""Says of the context of a run whether a tool is offered in it."""
+
 _HOOKED_SINCE: Final = (
     "the capabilities of the agent look at every call now and did not when the run started, so {0!r} was not called; "
     "start another run"
@@ -26,7 +30,7 @@ _HOOKED_SINCE: Final = (
 
 
 class Hooks:
-    """The hooks of one agent's capabilities, and the function that gives its instructions.
+    """The hooks of one agent's capabilities, the function that gives its instructions, and when its tools are offered.
 
     `decode` makes the agent's output of the payload of a finish.
     """
@@ -38,9 +42,12 @@ class Hooks:
         deps: Callable[[Quadruple], Awaitable[Any]] | None,
         decode: Callable[[Any], Any] | None,
         instructions: InstructionsFunction | None = None,
+        conditions: Mapping[str, Condition] = {},
     ) -> None:
         given = tuple(capabilities)
-        self.names = hooks_of(given) if instructions is None else (*hooks_of(given), INSTRUCTIONS)
+        asked = {INSTRUCTIONS: instructions is not None, OFFERED: bool(conditions)}
+        self.names = (*hooks_of(given), *(name for name, is_asked in asked.items() if is_asked))
+        self.conditions = conditions
         self.instructions = instructions
         self._with = {hook: tuple(one for one in given if has_hook(one, hook)) for hook in HOOKS}
         self._deps = deps

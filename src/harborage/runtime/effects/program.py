@@ -14,7 +14,7 @@ from harborage.planner import Finish, FinishReason, Trajectory, ends_at_step_lim
 from harborage.runtime.durable.engine import NotPreparedError, RunLeftError
 from harborage.runtime.effects.gates import Gates
 from harborage.runtime.loop.arrivals import StepInterruptedError
-from harborage.runtime.loop.capabilities import INSTRUCTIONS
+from harborage.runtime.loop.capabilities import INSTRUCTIONS, OFFERED
 from harborage.runtime.loop.context import ContextUnavailableError
 from harborage.runtime.loop.dispatch import dispatch
 from harborage.runtime.loop.loop import run_loop
@@ -90,8 +90,9 @@ class AgentProgram:
             try:
                 if request.asks_context:
                     await self._provide(io, request)
-                if INSTRUCTIONS in run.hooks:
-                    await self._instruct(io)
+                for name in (INSTRUCTIONS, OFFERED):
+                    if name in run.hooks:
+                        await self._ask_once(io, name)
                 run.trajectory.tool_context = live.base.tool_context
                 run.trajectory.llm_context = dict(live.base.llm_context)
                 finish = await run_loop(run, io, dispatch)
@@ -125,9 +126,9 @@ class AgentProgram:
         if provided.failure:
             raise ContextUnavailableError(provided.failure)
 
-    async def _instruct(self, io: InProcess) -> None:
+    async def _ask_once(self, io: InProcess, name: str) -> None:
         try:
-            await io.step(INSTRUCTIONS, None)
+            await io.step(name, None)
         except StepInterruptedError:
             return  # the loop sees why, and ends the run
 

@@ -29,7 +29,7 @@ from harborage.runtime.effects.assembly import Setup, assemble
 from harborage.runtime.history.differences import Difference, DifferenceKind, value_diff
 from harborage.runtime.history.offline import Attempts, RecordedCall, ReplayClient, offline, replay_setup
 from harborage.runtime.history.reading import Opened, exchanges_in, open_record
-from harborage.runtime.loop.capabilities import INSTRUCTIONS
+from harborage.runtime.loop.capabilities import INSTRUCTIONS, OFFERED
 from harborage.runtime.loop.seam import Concluded, Durable, GatedTools, RunRequest
 from harborage.runtime.loop.state import Planned, RunState
 
@@ -276,7 +276,7 @@ class _Comparison:
         """What answers from the record alone; what is not on record ends the replay."""
         recalled: Callable[[StepCall, Any], None] | None
         recalled = self._compare_intent if name in ("tool.", "task.spawn") else None
-        if name in ("context.provide", INSTRUCTIONS):
+        if name in ("context.provide", INSTRUCTIONS, OFFERED):
             recalled = effect.recalled  # the planner gets its recorded context
         return Think(run=_record_ends, result=effect.result, recalled=recalled)
 

@@ -175,6 +175,9 @@ InstructionsFunction: TypeAlias = Callable[[AgentContext[Any]], str | Awaitable[
 INSTRUCTIONS: Final = "instructions"
 """Among the recorded hooks of a run: its instructions come from a function, which is asked once."""
 
+OFFERED: Final = "offered"
+"""Among the recorded hooks of a run: tools say when they are offered, which is asked once."""
+
 HOOKS: Final[Mapping[str, tuple[str, ...]]] = {
     "before_model": ("ctx", "request"),
     "after_model": ("ctx", "response"),
