@@ -19,6 +19,7 @@ import msgspec
 
 from harborage import codec
 from harborage.artifacts import ArtifactScope, ArtifactStore, MemoryArtifactStore
+from harborage.artifacts.media import pictures_in
 from harborage.errors import HarborageError
 from harborage.events.redaction import secrets_of
 from harborage.llm.cassette.requests import Scrubber
@@ -160,11 +161,14 @@ def write_frozen(frozen: Frozen, *, force: bool = False) -> None:
 
 
 async def attached_to(record: Sequence[bytes], artifacts: ArtifactStore) -> list[Attached]:
-    """Return the files that the user attached to the run, as far as the store still has them."""
-    request = build_history(record).request
+    """Return the files that its user attached to the run and the pictures of its tools, as far as they are kept."""
+    history = build_history(record)
+    request, seen = history.request, [call.observation for step in history.steps for call in step.calls]
     scope = _scope(request.who)
     found: list[Attached] = []
-    for artifact_id in request.input_artifact_ids:
+    for artifact_id in dict.fromkeys(
+        (*request.input_artifact_ids, *(one for each in seen for one in pictures_in(each)))
+    ):
         ref = await artifacts.get_ref(scope, artifact_id)
         data = None if ref is None else await artifacts.get(scope, artifact_id)
         if ref is not None and data is not None:

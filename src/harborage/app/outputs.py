@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Union, get_args,
 import msgspec
 
 from harborage import codec
+from harborage.artifacts.media import Media
 from harborage.planner.answers import AnswerInvalidError
 from harborage.tools.errors import ToolInvalidArgsError, UnsupportedTypeError
 from harborage.tools.schema import SchemaBuilder, make_object_schema, schema_validator
@@ -176,6 +177,8 @@ def _refuse(output: Any) -> None:
         raise UnsupportedTypeError(_PLACE, "takes a type; for a schema write output=json_schema({…})")
     if output is None or output is Any or isinstance(output, TypeVar):
         raise UnsupportedTypeError(_PLACE, f"{output} says nothing about an answer; leave it out for text")
+    if any(isinstance(one, type) and issubclass(one, Media) for one in members(output)):
+        raise UnsupportedTypeError(_PLACE, "a model answers in text; let a tool return the picture, sound or file")
     if not isinstance(output, type) and get_origin(output) is None and not hasattr(output, "__supertype__"):
         raise UnsupportedTypeError(_PLACE, f"takes the type: {type(output).__name__}")
 

@@ -6,7 +6,7 @@ artifact until its bytes are loaded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeAlias
 
 from harborage.errors import InvalidOptionError
@@ -33,6 +33,7 @@ _MAGIC: Final = (
     (b"fLaC", "audio/flac"),
 )
 _RIFF: Final = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
+_ARTIFACT: Final = "artifact"
 _BYTES: Final = "application/octet-stream"
 
 
@@ -190,6 +191,52 @@ def split_goal(goal: Any) -> tuple[Any, tuple[Media, ...]]:
     if not text:
         raise InvalidOptionError("goal", goal, 'a text beside the files, such as ["What is this?", Image("x.png")]')
     return text, tuple(one for one in goal if isinstance(one, Media))
+
+
+def media_in(value: Any) -> Iterator[Media]:
+    """Yield the pictures, sound and files in a value: in lists, dicts and the fields of records, too."""
+    if isinstance(value, Media):
+        yield value
+    elif isinstance(value, list | tuple | set | frozenset):
+        for one in value:
+            yield from media_in(one)
+    elif isinstance(value, dict):
+        yield from media_in(list(value.values()))
+    else:
+        kind = type(value)
+        names: Iterable[str] = getattr(kind, "__struct_fields__", getattr(kind, "__dataclass_fields__", ()))
+        yield from media_in([getattr(value, name) for name in names])
+
+
+async def kept_media(value: Any, store: ArtifactStore | None, scope: ArtifactScope, source: dict[str, Any]) -> Any:
+    """Return a result as it is recorded: each picture, sound or file in it, or in its list, is an artifact's reference.
+
+    Raises:
+        MediaError: there is no store to keep them in.
+    """
+    if isinstance(value, list | tuple):
+        if not any(isinstance(one, Media) for one in value):
+            return value
+        return [await kept_media(one, store, scope, source) for one in value]
+    if not isinstance(value, Media):
+        return value
+    if not value.is_loaded:
+        return {_ARTIFACT: value.artifact, "mime": value.mime, "name": value.name}
+    if store is None:
+        raise MediaError(repr(value), "there is no artifact store to keep it in")
+    ref = await value.keep(store, scope, source)
+    return {_ARTIFACT: ref.id, "mime": value.mime, "name": value.name, "size_bytes": ref.size_bytes}
+
+
+def pictures_in(observation: Any) -> Iterator[str]:
+    """Yield the ids of the pictures that a recorded result refers to."""
+    if isinstance(observation, list):
+        for one in observation:
+            yield from pictures_in(one)
+    elif isinstance(observation, dict):
+        artifact, mime = observation.get(_ARTIFACT), observation.get("mime")
+        if isinstance(artifact, str) and artifact and isinstance(mime, str) and mime.startswith("image/"):
+            yield artifact
 
 
 def image_type(data: bytes) -> str:

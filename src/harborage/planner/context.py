@@ -95,6 +95,7 @@ class RunContext(msgspec.Struct, kw_only=True):
 
     `query` is the request that started the run, `goal` what it now aims at. `instructions` are those that a function of
     the agent gave for this run, beside the planner's own. `tool_context` is never shown to the model.
+    `pictures` are those that results refer to, by the ids of their artifacts.
     `input_artifacts` are what the user attached, the same at every step; `session_artifacts` what the session holds
     now, `artifacts_at_start` what it held at the run's first step, None where that is unknown: a prompt that begins
     with those keeps its beginning. A callback that is None is not called; with `on_chunk` the answer is streamed.
@@ -118,6 +119,7 @@ class RunContext(msgspec.Struct, kw_only=True):
     skills: SkillLookup | None = None
     artifacts: ArtifactStore | None = None
     input_artifacts: Sequence[InputArtifactView] = ()
+    pictures: Mapping[str, InputArtifactView] = {}
     session_artifacts: Sequence[ArtifactManifestEntry] = ()
     artifacts_at_start: Sequence[ArtifactManifestEntry] | None = None
     control: ControlSignals = ControlSignals()

@@ -9,22 +9,24 @@ from __future__ import annotations
 import base64
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 from msgspec.structs import force_setattr
 
+from harborage.artifacts.media import pictures_in
 from harborage.errors import names_of
 from harborage.llm import ArtifactStub, AudioPart, Content, FetchHint, FilePart, ImagePart, TextPart
+from harborage.planner.decisions import parallel_observation
 from harborage.planner.errors import ToolContextLostError
 
 if TYPE_CHECKING:
     from harborage.artifacts import ArtifactRef
     from harborage.llm.content import Part
     from harborage.planner.config import OperatorPlanningHints
-    from harborage.planner.trajectory import HandleID
+    from harborage.planner.trajectory import HandleID, Step
     from harborage.tools import Tool
 
 _Bytes: TypeAlias = bytes
@@ -294,6 +296,16 @@ def _to_nanoseconds(moment: datetime) -> int:
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     since = aware - _EPOCH
     return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1_000
+
+
+def pictures_of(step: Step) -> Iterator[str]:
+    """Yield the ids of the pictures that the results of a step refer to."""
+    joined = parallel_observation(step.llm_observation) or parallel_observation(step.observation)
+    if joined is None:
+        yield from pictures_in(step.observation if step.llm_observation is None else step.llm_observation)
+        return
+    for branch in joined.branches:
+        yield from pictures_in(branch.value)
 
 
 def materialize_input_content(

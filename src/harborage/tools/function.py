@@ -15,6 +15,8 @@ from msgspec.structs import asdict, replace
 from typing_extensions import ParamSpec, TypeVar
 
 from harborage import codec
+from harborage.artifacts import ArtifactScope
+from harborage.artifacts.media import MediaError, media_in
 from harborage.errors import InvalidOptionError, at_least, known_options, one_of
 from harborage.tools.arguments import make_argument_decoder, make_result_checker
 from harborage.tools.enums import Loading, OnUnknown, SideEffect
@@ -24,7 +26,7 @@ from harborage.tools.policy import ToolPolicy, is_guarded, resolve_policy
 from harborage.tools.signature import Signature, read_signature
 from harborage.tools.threads import run_in_thread
 from harborage.tools.typed import AsyncTool, SyncTool
-from harborage.tools.values import make_reader
+from harborage.tools.values import MEDIA_FORMAT, make_reader
 
 if TYPE_CHECKING:
     from harborage.tools.catalog import ToolCatalog
@@ -356,9 +358,12 @@ def _is_async(fn: Callable[..., Any]) -> bool:
 
 def _make_body(fn: Callable[..., Any], signature: Signature, decode: Callable[[bytes], Any]) -> ToolBody:
     context_name = signature.context_name
+    takes_media = MEDIA_FORMAT in str(signature.args_schema)
 
     async def call_async(args: bytes, call: CallContext) -> ToolResult:
         given = asdict(decode(args))
+        if takes_media:
+            await _load_media(given, call)
         if context_name:
             given[context_name] = call
         value = await fn(**given)
@@ -366,6 +371,8 @@ def _make_body(fn: Callable[..., Any], signature: Signature, decode: Callable[[b
 
     async def call_in_thread(args: bytes, call: CallContext) -> ToolResult:
         given = asdict(decode(args))
+        if takes_media:
+            await _load_media(given, call)
         if context_name:
             given[context_name] = call
         value = await run_in_thread(signature.name, partial(_call_contained, fn, given))
@@ -374,6 +381,23 @@ def _make_body(fn: Callable[..., Any], signature: Signature, decode: Callable[[b
         return value if type(value) is ToolResult else ToolResult(value)
 
     return call_async if _is_async(fn) else call_in_thread
+
+
+async def _load_media(given: dict[str, Any], call: CallContext) -> None:
+    """Read the bytes of the artifacts that a model named.
+
+    Raises:
+        ToolInvalidArgsError: one is not there, or is of another kind.
+    """
+    for one in media_in(given):
+        if one.is_loaded:
+            continue
+        if call.artifacts is None:
+            raise ToolInvalidArgsError("there is no artifact store to read it from")
+        try:
+            await one.load(call.artifacts, ArtifactScope.of(call.who))
+        except MediaError as error:
+            raise ToolInvalidArgsError(str(error)) from error
 
 
 def _call_contained(fn: Callable[..., Any], given: dict[str, Any]) -> Any:

@@ -13,12 +13,13 @@ from datetime import datetime
 from functools import reduce
 from operator import or_
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
 from msgspec import inspect as kinds
 
+from harborage.artifacts.media import Media
 from harborage.tools.arguments import decode_value, make_unknown_field_finder
 from harborage.tools.errors import UnsupportedTypeError
 from harborage.tools.records import fields_of, is_record, make_record
@@ -28,6 +29,9 @@ from harborage.tools.unions import make_union
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+MEDIA_FORMAT: Final = "artifact-id"
+"""The format, in a schema, of an argument that is the id of an artifact."""
 
 _ONE_PASS: Final = (
     abc.Iterator,
@@ -83,6 +87,44 @@ class _PathShape(Shape):
         return {"type": "string", "format": "path"}
 
 
+class _MediaArgument(Shape):
+    """A picture, sound or file as an argument: the model gives the id of an artifact, the body loads it."""
+
+    media: ClassVar[type[Media]] = Media
+
+    @classmethod
+    def read(cls, value: Any) -> Any:
+        if isinstance(value, cls.media):
+            return value
+        if not isinstance(value, str) or not value:
+            raise InvalidValueError("Expected the id of an artifact, as text", "$")
+        return cls.media.kept(value)
+
+    @classmethod
+    def describe(cls, _describer: Describer, _path: str, _depth: int) -> dict[str, Any]:
+        text = f"the id of an artifact that is listed ({cls.media.__name__})"
+        return {"type": "string", "format": MEDIA_FORMAT, "description": text}
+
+
+class _MediaResult(Shape):
+    """A picture, sound or file as a result: it is recorded as the reference of an artifact."""
+
+    media: ClassVar[type[Media]] = Media
+
+    @classmethod
+    def read(cls, value: Any) -> Any:
+        if isinstance(value, cls.media):
+            return value
+        if not isinstance(value, dict) or not isinstance(value.get("artifact"), str):
+            raise InvalidValueError(f"Expected `{cls.media.__name__}`, got `{type(value).__name__}`", "$")
+        return cls.media.kept(value["artifact"], mime=value.get("mime", ""), name=value.get("name", ""))
+
+    @classmethod
+    def describe(cls, _describer: Describer, _path: str, _depth: int) -> dict[str, Any]:
+        fields = {name: {"type": "string"} for name in ("artifact", "mime", "name")}
+        return {"type": "object", "properties": fields, "required": ["artifact"]}
+
+
 class _Reading:
     """One walk through an annotation; `_above` are the records around the place."""
 
@@ -97,6 +139,9 @@ class _Reading:
             return Annotated[datetime, Meta(tz=True)]
         if _is_path(annotation):
             return _PathShape
+        if isinstance(annotation, type) and issubclass(annotation, Media):
+            of = _MediaArgument if self._needs_zone else _MediaResult
+            return type(annotation.__name__, (of,), {"media": annotation})
         behind = getattr(annotation, "__supertype__", None) or _behind_alias(annotation)
         if behind is not None:
             return self._named(annotation, behind, place)

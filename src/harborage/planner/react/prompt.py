@@ -91,7 +91,7 @@ class DefaultPromptBuilder:
         messages.append(memoize_on(run.trajectory, "react.first", _FirstMessage).message(run))
         if run.trajectory is not None:
             mode = effective_reasoning_replay(run, self._reasoning_replay)
-            messages += build_history(run.trajectory, mode, can_fetch=can_fetch)
+            messages += build_history(run.trajectory, mode, can_fetch=can_fetch, pictures=run.pictures)
         if changed := render_changed_artifacts(run, can_fetch=can_fetch):
             messages.append(_user(changed))
         warning = render_limit_warning(run.budget, run.now())

@@ -7,14 +7,21 @@ directly after the message that made it, under an id that no other call of the r
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from harborage import codec
 from harborage.llm import ChatMessage, Content, Role, ToolCallStructured
-from harborage.planner.decisions import AwaitTask, CallParallel, CallTool, Finish, ReasoningReplayMode, SpawnTask
+from harborage.planner.decisions import (
+    AwaitTask,
+    CallParallel,
+    CallTool,
+    Finish,
+    ReasoningReplayMode,
+    SpawnTask,
+)
 from harborage.planner.react.blocks import (
     PLACEHOLDER,
     render_background_results,
@@ -31,9 +38,11 @@ from harborage.planner.react.tools import (
 )
 from harborage.planner.text import one_line, to_content
 from harborage.planner.trajectory import StepCursor, memoize_on
+from harborage.planner.views import materialize_input_content, pictures_of
 
 if TYPE_CHECKING:
     from harborage.planner.trajectory import BackgroundResult, SteeringInjection, Step, Trajectory, TrajectorySummary
+    from harborage.planner.views import InputArtifactView
 
 _log = logging.getLogger(__name__)
 
@@ -43,16 +52,24 @@ _ASSISTANT: Final = Role.ASSISTANT
 _TOOL: Final = Role.TOOL
 
 
-def build_history(trajectory: Trajectory, mode: ReasoningReplayMode, *, can_fetch: bool = True) -> list[ChatMessage]:
+def build_history(
+    trajectory: Trajectory,
+    mode: ReasoningReplayMode,
+    *,
+    can_fetch: bool = True,
+    pictures: Mapping[str, InputArtifactView] = {},
+) -> list[ChatMessage]:
     """Return a history as messages, followed by the answer to the last pause and the ended background groups.
 
-    `can_fetch` says that the model has a tool to read stored artifacts with.
+    `can_fetch` says that the model has a tool to read stored artifacts with. A result that refers to one of the
+    `pictures` is followed by it.
 
     Raises:
         MemoryBlockUnserializableError: something in it cannot become JSON.
     """
     name = f"react.transcript.{mode}.{can_fetch}"
-    messages = memoize_on(trajectory, name, lambda: Transcript(mode, can_fetch=can_fetch)).messages(trajectory)
+    transcript = memoize_on(trajectory, name, lambda: Transcript(mode, can_fetch=can_fetch))
+    messages = transcript.messages(trajectory, pictures)
     if trajectory.resume_hint is not None and not _has_resume_answer(trajectory):
         answer = render_resume_answer(trajectory.resume_hint.resume_payload)
         messages.append(ChatMessage(Role.USER, to_content(answer)))
@@ -87,7 +104,7 @@ class Transcript:
         self._ids: set[str] = set()
         self._inputs = 0
 
-    def messages(self, trajectory: Trajectory) -> list[ChatMessage]:
+    def messages(self, trajectory: Trajectory, pictures: Mapping[str, InputArtifactView] = {}) -> list[ChatMessage]:
         """Return the messages of every step that no summary covers, then the controls since the last step.
 
         Raises:
@@ -100,6 +117,8 @@ class Transcript:
         for index in range(self._cursor.count, len(trajectory.steps)):
             self._take_inputs(inputs, index)
             self._messages += self._step_messages(trajectory.steps[index], index)
+            if pictures:
+                self._messages += _render_pictures(trajectory.steps[index], pictures)
             self._cursor.advance()
         return [*self._messages, *(render_steering(one) for one in inputs[self._inputs :])]
 
@@ -186,6 +205,15 @@ class Transcript:
             chosen += "+"
         self._ids.add(chosen)
         return chosen
+
+
+def _render_pictures(step: Step, pictures: Mapping[str, InputArtifactView]) -> Iterator[ChatMessage]:
+    """The pictures that the results of a step refer to, in a message of their own: not every provider takes them in the
+    answer to a call."""
+    shown = [pictures[one] for one in pictures_of(step) if one in pictures]
+    if shown:
+        parts = materialize_input_content(f"Returned: {', '.join(one.id for one in shown)}", shown, None)
+        yield ChatMessage(Role.USER, parts)
 
 
 class _Background:

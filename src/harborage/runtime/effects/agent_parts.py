@@ -342,5 +342,6 @@ def _program(
         clock=shared.clock,
         logger=shared.logger,
         hints=reasoner.hints,
+        takes_pictures=reasoner.takes_pictures,
     )
     return AgentProgram(effects, contexts.describe, gates=gates, is_parallel_atomic=options.is_parallel_atomic)

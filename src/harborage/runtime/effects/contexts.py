@@ -51,6 +51,7 @@ class ContextBuilder:
         clock: Timers,
         logger: logging.Logger,
         hints: PlanningHints | None = None,
+        takes_pictures: bool = True,
     ) -> None:
         self._planner = planner
         self._catalog = catalog
@@ -63,6 +64,7 @@ class ContextBuilder:
         self._clock = clock
         self._logger = logger
         self._hints = hints
+        self._takes_pictures = takes_pictures
         self._max_skills = options.max_skills
 
     async def describe(self, request: RunRequest, io: InProcess) -> LiveRun:
@@ -90,6 +92,7 @@ class ContextBuilder:
             crew=io.crew,
             compression=self._compression,
             is_rehearsal=request.is_rehearsal,
+            takes_pictures=self._takes_pictures,
             request=request,
             listing=SessionArtifacts(
                 self._artifacts, request.who, tracker=self._tracker, clock=self._clock, logger=self._logger

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harborage import codec
+from harborage.artifacts import ArtifactScope
+from harborage.artifacts.media import Media, kept_media
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import CLOSE_GRACE_S, Crew, is_cancelled
 from harborage.errors import HarborageError, error_reason, error_text
@@ -381,6 +383,10 @@ class CatalogToolExecutor:
         try:
             context = await self._context(who, call, key, tool_context)
             result = await self._invoker.invoke(descriptor, call.args, context, between)
+            if isinstance(result.value, Media | list | tuple):
+                scope, source = ArtifactScope.of(who), {"source": "tool", "tool": call.tool, "run_id": who.run_id}
+                value = await kept_media(result.value, self._artifacts, scope, source)
+                result = result if value is result.value else ToolResult(value, result.meta)
         except asyncio.CancelledError as cancelled:
             if is_cancelled():
                 raise

@@ -72,13 +72,14 @@ class Reasoner(msgspec.Struct, frozen=True, kw_only=True):
     0 if unknown.
 
     `client` is the open model under the planner, None for a planner of the caller's own. `takes_tools` is False for a
-    model that is known to accept none; `hints` go into every prompt.
+    model that is known to accept none, `takes_pictures` too; `hints` go into every prompt.
     """
 
     planner: Planner
     summariser: Summariser | None = None
     window: int = 0
     takes_tools: bool = True
+    takes_pictures: bool = True
     hints: PlanningHints | None = None
     client: LLMClient | None = None
 
@@ -228,9 +229,27 @@ async def open_reasoner(
         summariser=TrajectorySummariser(client) if summariser is None else summariser,
         window=0 if profile is None else profile.context_window_tokens,
         takes_tools=profile is None or profile.supports_tools,
+        takes_pictures=takes_pictures(who.model),
         hints=who.hints,
         client=opened,
     )
+
+
+def takes_pictures(model: ModelChoice) -> bool:
+    """Return False for models of which one is known to accept no pictures."""
+    from harborage.llm.configure import complete_settings
+    from harborage.llm.providers import known_profile
+
+    for one in (model,) if isinstance(model, str) or not isinstance(model, Sequence) else model:
+        config = configuration_of(one, os.environ)
+        if not isinstance(config, ConfigSnapshot):
+            continue
+        full = complete_settings(config)
+        profile = full.profiles.get(full.model)
+        limit = None if profile is None else profile.inline_limit_bytes
+        if limit is None and known_profile(full.model, full.provider) is not None:
+            return False
+    return True
 
 
 async def _opened(

@@ -51,7 +51,14 @@ from harborage.runtime.durable.engine import PROVIDER_UNAVAILABLE, HistoryMismat
 from harborage.runtime.durable.steps import StepCall, StepPutOffError
 from harborage.runtime.effects.ledger import StepAccount
 from harborage.runtime.effects.outages import next_attempt, outage_of
-from harborage.runtime.effects.run_resources import LiveRun, Manifest, StepNotes, recorded_of
+from harborage.runtime.effects.run_resources import (
+    LiveRun,
+    Manifest,
+    StepNotes,
+    load_pictures,
+    new_pictures,
+    recorded_of,
+)
 from harborage.runtime.loop.apply import steering_finish
 from harborage.runtime.loop.errors import SteeringError
 from harborage.runtime.loop.limits import NOTHING_SPENT, LimitName, Reached, Spent
@@ -260,15 +267,7 @@ def _spent_on(account: StepAccount) -> Spent | None:
 async def _decide(services: AgentServices, live: LiveRun, run: RunState, account: StepAccount) -> Planned:
     """Return one decision of the planner; its model calls are charged to `account`."""
     notes = StepNotes(live.base.emit, services.redactor)
-    if live.listing is not None:
-        known_artifacts = live.listing.unchanged()
-        live.base.session_artifacts = (
-            await services.leavable(live.listing.current(), "its artifact store", run.who)
-            if known_artifacts is None
-            else known_artifacts
-        )
-    if live.first_manifest is None:
-        live.first_manifest = tuple(live.base.session_artifacts)
+    await _read_artifacts(services, live, run)
     context = _context(live, run, notes)
     live.context = context
     known = run.trajectory.summary
@@ -318,6 +317,21 @@ async def _decide(services: AgentServices, live: LiveRun, run: RunState, account
     )
 
 
+async def _read_artifacts(services: AgentServices, live: LiveRun, run: RunState) -> None:
+    """Have the artifacts of the session listed, and the pictures of its last results read, for the step."""
+    if live.listing is not None:
+        known_artifacts = live.listing.unchanged()
+        live.base.session_artifacts = (
+            await services.leavable(live.listing.current(), "its artifact store", run.who)
+            if known_artifacts is None
+            else known_artifacts
+        )
+    if live.first_manifest is None:
+        live.first_manifest = tuple(live.base.session_artifacts)
+    if pictures := new_pictures(live, run.trajectory):
+        await services.leavable(load_pictures(live, pictures), "its artifact store", run.who)
+
+
 async def _decide_on_shortened(
     services: AgentServices, live: LiveRun, context: RunContext, run: RunState, counters: RepairCounters | None
 ) -> object:
@@ -339,6 +353,7 @@ def _context(live: LiveRun, run: RunState, notes: StepNotes) -> RunContext:
         live.base,
         goal=run.goal,
         trajectory=run.trajectory,
+        pictures=live.pictures,
         control=run.signals,
         pending_tool_calls=run.pending,
         artifacts_at_start=live.first_manifest,

@@ -8,7 +8,7 @@ step.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -22,11 +22,13 @@ from harborage.planner import (
     ArtifactManifestEntry,
     Budget,
     CompressionRunner,
+    InputArtifactView,
     Planner,
     RunContext,
     ToolCallDeferred,
     build_artifact_manifest,
 )
+from harborage.planner.views import pictures_of
 from harborage.runtime.durable.mailbox import Mailbox
 from harborage.runtime.durable.model_records import ExchangeRecorder
 from harborage.runtime.durable.steps import StepCall, Waiting
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from harborage.clock import Timers
     from harborage.events.bus import RunWriter
     from harborage.identity import Quadruple
+    from harborage.planner import Trajectory
 
 Manifest: TypeAlias = tuple[ArtifactManifestEntry, ...]
 
@@ -129,7 +132,8 @@ class LiveRun(msgspec.Struct, kw_only=True):
     - Approvals: `unanswered` are those that the run requested and no longer waits for; with `was_cut_at_gate` there may
       be more, of an earlier worker.
     - Record: `transcript` has the recorded model calls, `manifest` the artifacts that the planner was shown,
-      `first_manifest` those of its first step; `listing` lists the session's artifacts before each step.
+      `first_manifest` those of its first step; `listing` lists the session's artifacts before each step. `pictures` are
+      those that the results of its first `pictured` steps refer to, for a model that `takes_pictures`.
     - Tasks: `has_children` if it has spawned any. `retained` are those that it waits for, each with the id or name of
       its group, `named_groups` the groups that its spawns named, `followed` those whose end it receives.
     - Waits: `waiting` is what its steps in flight wait for, by position; `between_attempts` are the positions of the
@@ -155,6 +159,9 @@ class LiveRun(msgspec.Struct, kw_only=True):
     transcript: ExchangeRecorder | None = None
     manifest: tuple[ArtifactManifestEntry, ...] = ()
     first_manifest: tuple[ArtifactManifestEntry, ...] | None = None
+    takes_pictures: bool = True
+    pictures: dict[str, InputArtifactView] = msgspec.field(default_factory=dict)
+    pictured: int = 0
     is_rehearsal: bool = False
     nonce: str = ""
     retained: dict[str, str] = msgspec.field(default_factory=dict)
@@ -241,6 +248,26 @@ class StepNotes:
 
 NO_TASKS: Final = "no task was spawned: this run is a rehearsal; a task of it would not be one"
 """Why a rehearsal's task was not spawned."""
+
+
+def new_pictures(live: LiveRun, trajectory: Trajectory) -> list[str]:
+    """The ids of the pictures that the results of the last steps refer to, and that were not read yet."""
+    found = [one for step in trajectory.steps[live.pictured :] for one in pictures_of(step)]
+    live.pictured = len(trajectory.steps)
+    return [one for one in found if one not in live.pictures] if live.takes_pictures else []
+
+
+async def load_pictures(live: LiveRun, ids: Iterable[str]) -> None:
+    """Read pictures, to be shown to the model; one that is gone is not shown."""
+    store, scope = live.base.artifacts, ArtifactScope.of(live.base.quadruple)
+    if store is None:
+        return
+    for artifact_id in ids:
+        ref, data = await store.get_ref(scope, artifact_id), await store.get(scope, artifact_id)
+        if ref is not None and data is not None:
+            live.pictures[artifact_id] = InputArtifactView(
+                id=ref.id, mime=ref.mime_type, size_bytes=ref.size_bytes, filename=ref.filename, bytes=data
+            )
 
 
 def withheld(live: LiveRun, name: str) -> str:
