@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from inspect import isfunction, signature
 from types import NoneType
@@ -56,6 +57,7 @@ MEANT_FOR_A_RUN: Final = MEANT | {
     name: f"agent.replace({name}=…).run(…)" for name in ("output", "instructions", "approvals", "memory", "context")
 }
 
+_TOOL_NAME: Final = r"[A-Za-z0-9_-]{1,64}"
 _POLICIES: Final[Mapping[str, ApprovalPolicy]] = {
     "never": AlwaysApprove(),
     "writes": BySideEffect([SideEffect.WRITE, SideEffect.EXTERNAL, SideEffect.STATEFUL]),
@@ -85,6 +87,9 @@ def checked_tools(tools: Iterable[Any]) -> tuple[ToolDescriptor[Any], ...]:
             )
         if is_unbound(one):
             raise InvalidOptionError("tools", one, message=f"tools: {one.tool.name}: {how_to_bind(one)}")
+        if not re.fullmatch(_TOOL_NAME, one.tool.name):
+            text = f"tools: {one.tool.name!r} is no name of a tool: up to 64 letters, digits, _ and -"
+            raise InvalidOptionError("tools", one, message=text)
         if one.tool.name in found:
             text = f"tools: two are named {one.tool.name!r}; give one of them another: @tool(name=…)"
             raise InvalidOptionError("tools", one, message=text)

@@ -7,10 +7,12 @@ never holds up the loop. This file does not retry, time or report; that is `invo
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, Protocol, TypeAlias, TypedDict, Unpack, overload
 
+from msgspec import UNSET, Struct
 from msgspec.structs import asdict, replace
 from typing_extensions import ParamSpec, TypeVar
 
@@ -30,6 +32,8 @@ from harborage.tools.values import MEDIA_FORMAT, make_reader
 
 if TYPE_CHECKING:
     from harborage.tools.catalog import ToolCatalog
+
+_log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -236,6 +240,8 @@ def _make_tool(
 ) -> AsyncTool[..., Any, Any] | SyncTool[..., Any, Any]:
     _check_options(fn, name, options, probe)
     signature = read_signature(fn, name)
+    if not (options.get("description") or signature.description):
+        _log.warning("%s has no description: models choose tools by it", signature.name)
     described = _describe_tool(signature, options)  # refuses options that do not fit, before they are used
     if probe is not None:
         described = replace(described, policy=_set_probe(described.policy))
@@ -361,7 +367,7 @@ def _make_body(fn: Callable[..., Any], signature: Signature, decode: Callable[[b
     takes_media = MEDIA_FORMAT in str(signature.args_schema)
 
     async def call_async(args: bytes, call: CallContext) -> ToolResult:
-        given = asdict(decode(args))
+        given = _passed(decode(args))
         if takes_media:
             await _load_media(given, call)
         if context_name:
@@ -370,7 +376,7 @@ def _make_body(fn: Callable[..., Any], signature: Signature, decode: Callable[[b
         return value if type(value) is ToolResult else ToolResult(value)
 
     async def call_in_thread(args: bytes, call: CallContext) -> ToolResult:
-        given = asdict(decode(args))
+        given = _passed(decode(args))
         if takes_media:
             await _load_media(given, call)
         if context_name:
@@ -381,6 +387,11 @@ def _make_body(fn: Callable[..., Any], signature: Signature, decode: Callable[[b
         return value if type(value) is ToolResult else ToolResult(value)
 
     return call_async if _is_async(fn) else call_in_thread
+
+
+def _passed(decoded: Struct) -> dict[str, Any]:
+    """The arguments by name, without those of an unpacked TypedDict that were left out."""
+    return {name: value for name, value in asdict(decoded).items() if value is not UNSET}
 
 
 async def _load_media(given: dict[str, Any], call: CallContext) -> None:

@@ -9,7 +9,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, NotRequired, Required, get_args, get_origin, get_type_hints, is_typeddict
 
 import msgspec
 from msgspec import inspect as kinds
@@ -59,7 +59,8 @@ def read_signature(fn: Callable[..., Any], name: str = "") -> Signature:
     is_method = scope.is_in_class and _needs_object(fn, annotations)
     arguments, context_name = _read_arguments(fn, annotations, scope, name, is_method=is_method)
     docs = parse_docstring(source.__doc__)
-    _refuse_unknown_names(docs, inspect.signature(source).parameters, name)
+    known = (*inspect.signature(source).parameters, *(each.name for each in arguments))
+    _refuse_unknown_names(docs, known, name)
     returns = scope.resolve(annotations.get("return", Any), f"{name} -> result")
     returns = Any if returns is ToolResult else readable(returns, f"{name} -> result", needs_zone=False)
     args_schema, infos = _make_args_schema(arguments, docs.parameters, name)
@@ -123,12 +124,35 @@ def _read_arguments(
         if each.name == context_name:
             continue
         place = f"{name}.{each.name}"
+        if each.kind is inspect.Parameter.VAR_KEYWORD and "Unpack" in str(annotations.get(each.name, "")):
+            found += _read_unpacked(scope.resolve(annotations[each.name], place), place)
+            continue
         _refuse_kind(each, place)
         if each.name not in annotations:
             raise UnsupportedTypeError(place, _say_how_to_annotate(each.name))
         annotation = readable(scope.resolve(annotations[each.name], place), place)
         found.append(_make_argument(each, annotation, place))
     return tuple(found), context_name
+
+
+def _read_unpacked(annotation: Any, place: str) -> list[Argument]:
+    """The fields of the TypedDict in `**kwargs: Unpack[TypedDict]`, as arguments; those left out are not passed.
+
+    Raises:
+        UnsupportedTypeError: it unpacks something else.
+    """
+    inner: Any = next(iter(get_args(annotation)), None)
+    if not is_typeddict(inner):
+        raise UnsupportedTypeError(place, "only a TypedDict is unpacked into named arguments")
+    found: list[Argument] = []
+    for field, given in get_type_hints(inner, include_extras=True).items():
+        mark = get_origin(given) if get_origin(given) in (Required, NotRequired) else None
+        of = given if mark is None else get_args(given)[0]
+        # Quoted marks are not among the keys that the class knows of.
+        is_required = mark is Required or (mark is None and field in inner.__required_keys__)
+        default = REQUIRED if is_required else msgspec.UNSET
+        found.append(Argument(field, readable(of, f"{place}.{field}"), default))
+    return found
 
 
 def _needs_object(fn: Callable[..., Any], annotations: dict[str, Any]) -> bool:
