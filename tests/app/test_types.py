@@ -15,7 +15,7 @@ from typing import Literal
 
 import harborage.sync
 
-from harborage import Agent, Identity, Runtime
+from harborage import Agent, Identity, Image, Model, Runtime
 
 @dataclass
 class Answer:
@@ -49,6 +49,12 @@ async def main() -> None:
     await typed.run("go", tags=["porto"])  # refused
     await typed.run("go", messages="hello")  # refused
     await typed.run("go", model=5)  # refused
+    await typed.run("go", model=[Model("openai:gpt-5", reasoning="high"), "anthropic:claude-sonnet-4-5"])
+    Model("openai:gpt-5", reasoning="hgh")  # refused
+    Model("openai:gpt-5", temprature=1)  # refused
+    reveal_type((await typed.run(["What is this?", Image("receipt.png")])).output)  # Answer
+    await typed.run(["What is this?", 5])  # refused
+    await typed.session("s").send(Image("receipt.png"))  # refused
     async with typed.stream("go") as run:
         reveal_type((await run.result()).output)  # Answer
         reveal_type([one async for one in run.outputs()])  # list[Answer]
