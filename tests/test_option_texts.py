@@ -108,7 +108,7 @@ UNKNOWN: tuple[tuple[str, Any, str], ...] = (
     ("max_retries", 3, "did you mean retries?"),
     ("needs_approval", True, 'did you mean approval="always"?'),
     ("idempotnt", True, "did you mean idempotent?"),
-    ("zzz", 1, "use description, effects, approval, retries, timeout, idempotent, tags"),
+    ("zzz", 1, "use description, effects, approval, retries, timeout, when, idempotent, tags"),
 )
 
 
