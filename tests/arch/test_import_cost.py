@@ -18,7 +18,9 @@ import msgspec
 from tests.kit.tables import each_row
 
 # Structs that hold live objects and are never decoded: the types of some of their fields are in layers above.
-NEVER_DECODED = frozenset({"AgentParts", "AgentSetup", "CallContext", "OpenSession", "RunContext", "Setup", "Shared"})
+NEVER_DECODED = frozenset(
+    {"AgentParts", "AgentSetup", "Call", "CallContext", "OpenSession", "RunContext", "Services", "Setup", "Shared"}
+)
 
 # Network, database, provider, server, terminal: each belongs to one driver or one command and loads when that is used.
 HEAVY = frozenset(

@@ -167,42 +167,42 @@ class Runtime:
     @property
     def bus(self) -> EventBus:
         """The bus on which all events are published."""
-        return self._parts.bus
+        return self.parts.bus
 
     @property
     def tasks(self) -> TaskRegistry:
         """The tasks of all runs."""
-        return self._parts.tasks
+        return self.parts.tasks
 
     @property
     def pauses(self) -> Coordinator:
         """The open pauses: what each run waits for, on whom, until when."""
-        return self._parts.pauses
+        return self.parts.pauses
 
     @property
     def sessions(self) -> SessionRegistry:
         """The sessions that runs belong to; each is opened by its first run."""
-        return self._parts.sessions
+        return self.parts.sessions
 
     @property
     def artifacts(self) -> ArtifactStore:
         """The store of heavy results and files."""
-        return self._parts.artifacts
+        return self.parts.artifacts
 
     @property
     def memory(self) -> SessionMemory | None:
         """The memory of sessions, of the first agent; None if it has none."""
-        return self._parts.agents.first.context_providers.memory
+        return self.parts.agents.first.context_providers.memory
 
     @property
     def handles(self) -> HandleRegistry:
         """The live objects of this process that the contexts of runs may name."""
-        return self._parts.handles
+        return self.parts.handles
 
     @property
     def catalog(self) -> ToolCatalog:
         """The tools of this runtime's first agent."""
-        return self._parts.agents.first.catalog
+        return self.parts.agents.first.catalog
 
     async def __aenter__(self) -> Self:
         if self._open is not None:
@@ -406,9 +406,8 @@ class Runtime:
         """
         status = await self._parts_here().engine.status(run.id)
         if status.who.identity != who:
-            raise not_found(run.id, self._parts.store)
-        agent = self._parts.agents.find(status.agent)
-        return None if agent is None else agent.decode
+            raise not_found(run.id, self.parts.store)
+        return None if (agent := self.parts.agents.find(status.agent)) is None else agent.decode
 
     @asynccontextmanager
     async def lifespan(self, app: object) -> AsyncIterator[None]:
@@ -433,7 +432,7 @@ class Runtime:
             InvalidOptionError: there is no such status, or another value is invalid.
         """
         require_triple(who, "runs")
-        return await list_runs(self._parts, who, status=status, tags=tags, limit=limit, after=after)
+        return await list_runs(self.parts, who, status=status, tags=tags, limit=limit, after=after)
 
     async def pending(self, *, who: Identity, limit: int = 50, after: str = "") -> Page[Pending]:
         """Return a page of what the runs of `who` wait for a person to answer, newest first; each has the methods that
@@ -447,27 +446,28 @@ class Runtime:
         def run_of(pause: Pause) -> Run[Any]:
             return self._handle(pause.identity, Scope.OWNER_USER)
 
-        return await list_pending(self._parts, who, limit=limit, after=after, run_of=run_of)
+        return await list_pending(self.parts, who, limit=limit, after=after, run_of=run_of)
 
     def control_history(self, *, who: Identity) -> list[AppliedControl]:
         """Return the controls that were applied to the runs of this session, oldest first."""
-        return self._parts.history.of(who.session_id, who=who)
+        return self.parts.history.of(who.session_id, who=who)
 
     @property
-    def _parts(self) -> Assembly:
+    def parts(self) -> Assembly:
+        """The open parts, for a server; RuntimeClosedError outside `async with`."""
         if self._open is None:
             raise RuntimeClosedError()
         return self._open[0]
 
     @property
     def _starter(self) -> RunStarter:
-        return RunStarter(self._parts, self._setup.clock)
+        return RunStarter(self.parts, self._setup.clock)
 
     def _parts_here(self) -> Assembly:
         """Return the parts, for work that only the event loop on which they were opened can do."""
         if self._open is not None and self._loop is not asyncio.get_running_loop():
             raise EngineElsewhereError()
-        return self._parts
+        return self.parts
 
     def _handle(
         self,
@@ -477,13 +477,13 @@ class Runtime:
         decode: Callable[[Any], Any] | None = None,
         check: OwnerCheck | None = None,
     ) -> Run[Any]:
-        parts = self._parts
+        parts, scope = self.parts, one_of(Scope, scope, "scope")
         return Run(
             who,
             parts.engine,
             parts.bus,
             parts.pauses,
-            scope=one_of(Scope, scope, "scope"),
+            scope=scope,
             since=since,
             tasks=parts.tasks,
             decode=decode,
@@ -497,4 +497,4 @@ class Runtime:
 
     async def _count_runs(self, tenant: str, most: int) -> int:
         """Return how many runs of the tenant have not ended, counted up to `most`."""
-        return len((await self._parts.store.runs(RunQuery(tenant=tenant, statuses=LIVE, limit=most))).rows)
+        return len((await self.parts.store.runs(RunQuery(tenant=tenant, statuses=LIVE, limit=most))).rows)

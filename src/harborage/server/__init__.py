@@ -1,0 +1,1 @@
+"""The Harbor Protocol served over HTTP: `app(runtime)` is an ASGI application."""

@@ -1,0 +1,111 @@
+"""`Server`: the routes of the protocol over one open runtime, as an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from typing import TYPE_CHECKING, Final
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from harborage.clock import SYSTEM_CLOCK, Timers
+from harborage.ids import new_id
+from harborage.protocol.errors import Code, ProtocolError
+from harborage.protocol.methods import ALL_METHODS
+from harborage.server.dispatch import Dispatcher
+from harborage.server.edge import Edge
+from harborage.server.families.table import ENDPOINTS
+from harborage.server.http import PeerTooSlowError, json_response, refusal
+from harborage.server.services import Issuer, ServerOptions, Services
+from harborage.store import RunQuery
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from starlette.types import Receive, Scope, Send
+
+    from harborage.runtime.host import Runtime
+    from harborage.server.auth.gate import Gate
+
+_FAMILIES: Final = sorted({method.path.split("/")[2] for method in ALL_METHODS.values()})
+_VERBS: Final = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+_READY_WITHIN_S: Final = 5.0
+
+
+class Server:
+    """Serves an open runtime: `uvicorn.run(Server(runtime, gate=…))`, or mounted in another application.
+
+    `gate` verifies who sends each request. `issuer` signs rotated tokens; without one there is no rotation. `routes`
+    are added before the server's own.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        gate: Gate,
+        options: ServerOptions = ServerOptions(),  # noqa: B008 - a frozen value
+        issuer: Issuer | None = None,
+        routes: Iterable[BaseRoute] = (),
+        clock: Timers = SYSTEM_CLOCK,
+        logger: logging.Logger | None = None,
+    ) -> None:
+        self.services = Services(
+            runtime=runtime,
+            options=options,
+            clock=clock,
+            started_at=clock.now(),
+            instance_id=new_id(),
+            issuer=issuer,
+            link_key=secrets.token_bytes(32),
+            logger=logging.getLogger("harborage.server") if logger is None else logger,
+        )
+        self.gate = gate
+        self._is_draining = False
+        self._dispatcher = Dispatcher(self.services, gate, ENDPOINTS)
+        self.edge = Edge(Starlette(routes=[*routes, *self._routes()]), options)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.edge(scope, receive, send)
+
+    def drain(self) -> None:
+        """Say on `/readyz` that the server is stopping, so that no new work is sent to it; running work goes on."""
+        self._is_draining = True
+
+    def _routes(self) -> list[BaseRoute]:
+        families = [Route(f"/v1/{family}/{{verb:path}}", self._post, methods=["POST"]) for family in _FAMILIES]
+        return [
+            Route("/healthz", self._health, methods=_VERBS),
+            Route("/readyz", self._ready, methods=_VERBS),
+            *families,
+        ]
+
+    async def _post(self, request: Request) -> Response:
+        try:
+            return await self._dispatcher.answer(request)
+        except PeerTooSlowError:
+            late = ProtocolError(Code.INVALID_REQUEST, "invalid request: the body did not arrive in time")
+            response = refusal(late)
+            response.headers["connection"] = "close"
+            return response
+        except ClientDisconnect:
+            return Response(status_code=400)
+
+    async def _health(self, _: Request) -> Response:
+        return json_response({"status": "ok", "subcommand": self.services.options.subcommand})
+
+    async def _ready(self, _: Request) -> Response:
+        """Answer whether requests may be sent here: not before the store answers, not while the server stops."""
+        if self._is_draining:
+            return json_response({"status": "draining"}, 503)
+        try:
+            async with asyncio.timeout(_READY_WITHIN_S):
+                await self.services.parts.store.runs(RunQuery(tenant=self.services.instance_id, limit=1))
+        except Exception as error:  # noqa: BLE001 - whatever the store raises, it does not answer
+            self.services.logger.warning("the store does not answer: %s", type(error).__name__)
+            return json_response({"status": "starting"}, 503)
+        return json_response({"status": "ready"})

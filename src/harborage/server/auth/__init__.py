@@ -1,0 +1,1 @@
+"""Who sends a request: key sets, the verification of tokens, and tokens for development."""

@@ -1,0 +1,118 @@
+"""The one order of checks of every POST, and the call of the method's endpoint.
+
+Path and verb are the router's; then the token, the method, the cap of the body, its JSON and fields, the identity in
+it, and from there the endpoint: scope, values, whether the thing is there, what the driver can.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+from starlette._utils import get_route_path
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from harborage.errors import error_summary
+from harborage.events import BusClosedError, Event, EventType, ImpersonationPayload, Principal
+from harborage.identity import IdentityRequiredError
+from harborage.protocol.decoding import parse_body, read_request
+from harborage.protocol.errors import Code, ProtocolError
+from harborage.protocol.methods import ALL_METHODS, CONTROL_PATH, IdentityRule, Method
+from harborage.protocol.wire.common import IdentityScope
+from harborage.server.http import PeerTooSlowError, json_response, read_body, refusal
+from harborage.server.identity import check_identity, check_impersonation, is_impersonation
+from harborage.server.services import Call, Caller, Endpoints, Services
+
+if TYPE_CHECKING:
+    import msgspec
+
+    from harborage.server.auth.gate import Gate
+
+_CONTROL_PREFIX: Final = CONTROL_PATH.partition("{")[0]
+
+
+class Dispatcher:
+    """Answers the methods of `endpoints`."""
+
+    def __init__(self, services: Services, gate: Gate, endpoints: Endpoints) -> None:
+        self._services = services
+        self._gate = gate
+        self._endpoints = endpoints
+        self._by_path = {method.path: method for method in ALL_METHODS.values() if method.verb == "POST"}
+
+    async def answer(self, request: Request) -> Response:
+        """Return the answer to a POST; a refusal and a failure are answers, too.
+
+        Raises:
+            PeerTooSlowError, ClientDisconnect: there is nobody to answer.
+        """
+        try:
+            return json_response(await self._run(request))
+        except ProtocolError as error:
+            return refusal(error)
+        except (PeerTooSlowError, ClientDisconnect):
+            raise
+        except IdentityRequiredError as error:
+            return refusal(ProtocolError(Code.IDENTITY_REQUIRED, str(error)))
+        except Exception as error:
+            self._services.logger.error("%s failed: %s", request.url.path, type(error).__name__, exc_info=error)
+            return refusal(ProtocolError(Code.RUNTIME_ERROR, "the server failed; its log says why"))
+
+    async def _run(self, request: Request) -> msgspec.Struct:
+        caller = await self._gate.verify(request)
+        method = self._method(get_route_path(request.scope))
+        endpoint = self._endpoints[method.name]
+        body = await read_body(request, method.body_cap, self._services.options.body_timeout)
+        if not body.strip() and not method.needs_body:
+            body = b"{}"
+        fields = parse_body(body)
+        asked = read_request(fields, endpoint.request, refuses_unknown_fields=method.refuses_unknown_fields)
+        identity = getattr(asked, "identity", IdentityScope())
+        call = Call(
+            method=method,
+            caller=caller,
+            who=caller.who,
+            services=self._services,
+            asked=identity,
+            base_url=self._services.options.base_url or f"{request.url.scheme}://{request.url.netloc}",
+        )
+        if method.identity is IdentityRule.EXACT and is_impersonation(identity):
+            return await self._run_as(call, identity, caller, asked)
+        check_identity(method.identity, identity, caller.who)
+        answer: msgspec.Struct = await endpoint.run(call, asked)
+        return answer
+
+    def _method(self, path: str) -> Method:
+        """Return the method of a path that this server offers.
+
+        Raises:
+            ProtocolError: `unknown_method`, or `invalid_request` for one that has another path.
+        """
+        method = self._by_path.get(path)
+        if method is not None:
+            endpoint = self._endpoints.get(method.name)
+            if endpoint is not None and endpoint.is_offered(self._services):
+                return method
+        elif path.startswith(_CONTROL_PREFIX):
+            elsewhere = ALL_METHODS.get(path.removeprefix(_CONTROL_PREFIX))
+            if elsewhere is not None:
+                raise ProtocolError(
+                    Code.INVALID_REQUEST, f"{elsewhere.name} is served at {elsewhere.verb} {elsewhere.path}"
+                )
+        raise ProtocolError(Code.UNKNOWN_METHOD, "this server has no such method")
+
+    async def _run_as(
+        self, call: Call, identity: IdentityScope, caller: Caller, asked: msgspec.Struct
+    ) -> msgspec.Struct:
+        """Run a call as the principal that an admin impersonates, and record who did it."""
+        target = check_impersonation(identity, caller)
+        acting = replace(call, who=target, actor=caller.who)
+        answer: msgspec.Struct = await self._endpoints[call.method.name].run(acting, asked)
+        actor = Principal.of(caller.who)
+        payload = ImpersonationPayload(actor, actor, Principal.of(target), call.method.name)
+        try:
+            await call.parts.bus.publish(Event(EventType.AUDIT_ADMIN_SCOPE_USED, target.with_run(""), payload))
+        except (BusClosedError, OSError, RuntimeError) as error:
+            self._services.logger.error("the audit of an impersonation was not published: %s", error_summary(error))
+        return answer

@@ -1,0 +1,1 @@
+"""What each family of methods does, over the parts of an open runtime."""

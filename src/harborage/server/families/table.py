@@ -1,0 +1,10 @@
+"""Which endpoint answers which method. A test fails when a method of the protocol has none."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+from harborage.server.services import Endpoint, Endpoints
+
+ENDPOINTS: Final[Endpoints] = MappingProxyType[str, Endpoint]({})
