@@ -95,10 +95,10 @@ class Wire:
 
     @asynccontextmanager
     async def open(
-        self, verb: str, path: str, headers: Mapping[str, str] = {}, body: bytes = b""
+        self, verb: str, path: str, headers: Mapping[str, str] = {}, body: bytes = b"", *, is_whole: bool = True
     ) -> AsyncIterator[Reader]:
-        """Send one request and read its answer as it comes; leaving disconnects."""
-        reader = Reader(self.app, verb, path, headers, body)
+        """Send one request and read its answer as it comes; leaving disconnects. Without `is_whole` the body stalls."""
+        reader = Reader(self.app, verb, path, headers, body, is_whole=is_whole)
         try:
             yield await reader.begin()
         finally:
@@ -108,7 +108,9 @@ class Wire:
 class Reader:
     """The answer to one request, part by part."""
 
-    def __init__(self, app: Any, verb: str, path: str, headers: Mapping[str, str], body: bytes) -> None:
+    def __init__(
+        self, app: Any, verb: str, path: str, headers: Mapping[str, str], body: bytes, *, is_whole: bool
+    ) -> None:
         plain, _, query = path.partition("?")
         self.status = 0
         self.headers: dict[str, str] = {}
@@ -131,7 +133,7 @@ class Reader:
             "server": ("127.0.0.1", 8000),
         }
         self._request: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._request.put_nowait({"type": "http.request", "body": body, "more_body": False})
+        self._request.put_nowait({"type": "http.request", "body": body, "more_body": not is_whole})
         self._parts: asyncio.Queue[bytes | None] = asyncio.Queue(64)
         self._began = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

@@ -8,18 +8,17 @@ import secrets
 from typing import TYPE_CHECKING, Final
 
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.ids import new_id
-from harborage.protocol.errors import Code, ProtocolError
 from harborage.protocol.methods import ALL_METHODS
 from harborage.server.dispatch import Dispatcher
 from harborage.server.edge import Edge
 from harborage.server.families.table import ENDPOINTS
-from harborage.server.http import PeerTooSlowError, json_response, refusal
+from harborage.server.http import json_response
 from harborage.server.services import Issuer, ServerOptions, Services
 from harborage.store import RunQuery
 
@@ -77,23 +76,14 @@ class Server:
         self._is_draining = True
 
     def _routes(self) -> list[BaseRoute]:
-        families = [Route(f"/v1/{family}/{{verb:path}}", self._post, methods=["POST"]) for family in _FAMILIES]
+        families = [
+            Route(f"/v1/{family}/{{verb:path}}", self._dispatcher.answer, methods=["POST"]) for family in _FAMILIES
+        ]
         return [
             Route("/healthz", self._health, methods=_VERBS),
             Route("/readyz", self._ready, methods=_VERBS),
             *families,
         ]
-
-    async def _post(self, request: Request) -> Response:
-        try:
-            return await self._dispatcher.answer(request)
-        except PeerTooSlowError:
-            late = ProtocolError(Code.INVALID_REQUEST, "invalid request: the body did not arrive in time")
-            response = refusal(late)
-            response.headers["connection"] = "close"
-            return response
-        except ClientDisconnect:
-            return Response(status_code=400)
 
     async def _health(self, _: Request) -> Response:
         return json_response({"status": "ok", "subcommand": self.services.options.subcommand})

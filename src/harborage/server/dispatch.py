@@ -42,17 +42,17 @@ class Dispatcher:
         self._by_path = {method.path: method for method in ALL_METHODS.values() if method.verb == "POST"}
 
     async def answer(self, request: Request) -> Response:
-        """Return the answer to a POST; a refusal and a failure are answers, too.
-
-        Raises:
-            PeerTooSlowError, ClientDisconnect: there is nobody to answer.
-        """
+        """Return the answer to a POST; a refusal and a failure are answers, too."""
         try:
             return json_response(await self._run(request))
         except ProtocolError as error:
             return refusal(error)
-        except (PeerTooSlowError, ClientDisconnect):
-            raise
+        except PeerTooSlowError:
+            late = refusal(ProtocolError(Code.INVALID_REQUEST, "invalid request: the body did not arrive in time"))
+            late.headers["connection"] = "close"
+            return late
+        except ClientDisconnect:
+            return Response(status_code=400)
         except IdentityRequiredError as error:
             return refusal(ProtocolError(Code.IDENTITY_REQUIRED, str(error)))
         except Exception as error:
