@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -124,6 +125,15 @@ class TracksChanges(Protocol):
     def changes(self, scope: ArtifactScope) -> int:
         """Return a number that changes when an artifact in the session of `scope` is put or deleted through this
         object; read it before the listing that it is compared for."""
+        ...
+
+
+@runtime_checkable
+class Presigns(Protocol):
+    """A store whose medium gives out content itself, at links that need no other right."""
+
+    async def presign(self, scope: ArtifactScope, id: str, *, expires_in: timedelta) -> str:
+        """Return a link to the content of an artifact that is there; it ends by itself."""
         ...
 
 

@@ -19,6 +19,7 @@ from harborage.server.dispatch import Dispatcher
 from harborage.server.edge import Edge
 from harborage.server.families.table import ENDPOINTS
 from harborage.server.http import json_response
+from harborage.server.links import Links
 from harborage.server.services import Issuer, ServerOptions, Services
 from harborage.store import RunQuery
 
@@ -83,6 +84,7 @@ class Server:
             Route("/healthz", self._health, methods=_VERBS),
             Route("/readyz", self._ready, methods=_VERBS),
             *families,
+            Links(self.services).route(),
         ]
 
     async def _health(self, _: Request) -> Response:

@@ -31,7 +31,7 @@ from harborage.runtime.effects.services import AgentServices
 from harborage.runtime.effects.task_runs import TaskEnds, TaskRuns
 from harborage.runtime.loop.controls import ControlEvent
 from harborage.sessions import SessionRegistry
-from harborage.state.store import StateConfig, open_state
+from harborage.state.store import StateConfig, StateStore, open_state
 from harborage.store import LIVE, RunQuery, Store
 from harborage.store.memory import MemoryStore
 from harborage.tasks import InProcessTaskRegistry, TaskFailure, TaskLimits
@@ -40,7 +40,6 @@ from harborage.tasks.rows import outcome_of_failure
 if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.state.storage import Storage
-    from harborage.state.store import StateStore
     from harborage.tasks.changes import Launch
 
 
@@ -79,6 +78,8 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     handles: HandleRegistry
     upkeep: Upkeep
     store: Store
+    state: StateStore
+    redactor: Redactor
     refuse: Callable[[ControlEvent], None]
     closers: tuple[Closer, ...]
 
@@ -164,6 +165,8 @@ def _assembled(
         handles=shared.handles,
         upkeep=_upkeep(setup, storage, shared, sessions),
         store=store,
+        state=shared.state,
+        redactor=shared.redactor,
         refuse=refused,
         closers=tuple(reversed(closers)),
     )

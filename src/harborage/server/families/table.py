@@ -5,6 +5,11 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
+from harborage.server.families import artifacts
 from harborage.server.services import Endpoint, Endpoints
 
-ENDPOINTS: Final[Endpoints] = MappingProxyType[str, Endpoint]({})
+ENDPOINTS: Final[Endpoints] = MappingProxyType[str, Endpoint](
+    {
+        **artifacts.ENDPOINTS,
+    }
+)
