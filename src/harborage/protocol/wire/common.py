@@ -10,6 +10,7 @@ import msgspec
 from harborage.protocol.methods import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
+    from harborage.artifacts import ArtifactRef
     from harborage.identity import Identity, Quadruple
 
 NO_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
@@ -77,6 +78,17 @@ class ArtifactReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     size_bytes: int = 0
     filename: str = ""
     sha256: str = ""
+
+    @classmethod
+    def of(cls, ref: ArtifactRef) -> ArtifactReference:
+        """Return `ref` as it travels."""
+        return cls(
+            id=ref.id,
+            mime_type=ref.mime_type,
+            size_bytes=ref.size_bytes,
+            filename=ref.filename,
+            sha256=ref.sha256,
+        )
 
 
 def time_or_none(moment: datetime | None) -> datetime:
