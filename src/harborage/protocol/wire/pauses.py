@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from harborage.protocol.wire.common import Answer, ArtifactReference, Request, WireIdentity
+from harborage.protocol.wire.common import ArtifactReference, Request, WireIdentity
 
 
 class PauseFilterParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class PauseSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     decision: str = ""
 
 
-class PausesListed(Answer, frozen=True, kw_only=True, omit_defaults=True):
+class PausesListed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answer of `pause.list`, newest first; `truncated` says that no resumed pause is kept any more."""
 
     snapshots: list[PauseSnapshot]
