@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
-from harborage.events import Event, EventType, PauseRequestedPayload, RedactedMap, TaskPausedPayload
+from harborage.events import Event, EventType, PauseRequestedPayload, RedactedMap, SafePayload, TaskPausedPayload
 from harborage.events.errors import EventCorruptError
-from harborage.events.rows import decode_event, encode_event, typed_event
+from harborage.events.rows import decode_event, decode_for_wire, encode_event, typed_event
+from harborage.events.wire import encode_wire
 from harborage.identity import Identity, Quadruple
 from harborage.store import EventRow, NewEvent
 from tests.kit.tables import each_row
@@ -91,3 +93,27 @@ def test_a_typed_payload_can_be_had_again() -> None:
 def test_what_has_no_typed_form_stays_as_it_is(event: Event) -> None:
     """Typed already, plain, a product's own, of another shape, or of several shapes."""
     assert typed_event(event) is event
+
+
+class _TimesAndParts(SafePayload, frozen=True):
+    at: datetime
+    names: tuple[str, ...] = ()
+    who: Quadruple = WHO
+
+
+@each_row(
+    "payload",
+    [
+        TaskPausedPayload("x"),
+        PauseRequestedPayload("token", "await_input"),
+        _TimesAndParts(AT, ("ä", "b"), WHO),
+        RedactedMap({"message": "x", "fields": {"a": [1, 2.5, None]}}),
+        RedactedMap({}),
+    ],
+)
+def test_on_the_wire_it_is_what_was_published(payload: Any) -> None:
+    """Byte for byte: the times too, and what a plain payload became, also where no class of the type is known."""
+    event = Event("of.ours", WHO, payload, AT, 7, {"a": "b"}, 7 * 4096)
+    new = encode_event(event)
+    row = EventRow(sequence=7 * 4096, who=WHO.identity, place=7, run_id="r", type="of.ours", at=new.at, data=new.data)
+    assert encode_wire(decode_for_wire(row), 9) == encode_wire(event, 9)

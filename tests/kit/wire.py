@@ -167,6 +167,11 @@ class Reader:
             if not message.get("more_body"):
                 await self._parts.put(None)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no part waits to be read."""
+        return self._parts.empty()
+
     async def part(self) -> bytes | None:
         """Return the next part of the body; None at its end."""
         async with asyncio.timeout(WITHIN_S):

@@ -106,6 +106,14 @@ class RecordBus(EventBus, Protocol):
         """The event as it will be delivered, and what a commit stores of it: validated, redacted, with its time."""
         ...
 
+    async def follow(self, filter: Filter) -> None:
+        """Deliver to the subscribers of `filter` whatever is stored once this returns, by any process.
+
+        Raises:
+            HarborageError: the store cannot be read.
+        """
+        ...
+
     def deliver(self, events: Sequence[Event], committed: Committed) -> None:
         """Deliver to subscribers the events of one session that a commit has stored, in this order."""
         ...

@@ -161,6 +161,12 @@ class DurableEventBus(EventBus):
         await self._writer.start_following(who)  # subscribers get what comes after this replay
         return [event for event in await self._read(who, cursor.sequence) if matches(filter, event)]
 
+    async def follow(self, filter: Filter) -> None:
+        if self._is_closed:
+            raise BusClosedError()
+        who = None if filter.admin else Identity(filter.tenant, filter.user, filter.session)
+        await self._writer.start_following(who)
+
     def last_sequence(self, who: Identity | Quadruple) -> int:
         return self._writer.last_sequence(who)
 

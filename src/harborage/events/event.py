@@ -60,6 +60,12 @@ class RedactedMap(SafePayload, frozen=True):
     data: dict[str, Any]
 
 
+class StoredPayload(SafePayload, frozen=True):
+    """A payload as a store keeps it: the very bytes that subscribers got on the wire."""
+
+    raw: msgspec.Raw
+
+
 class Triple(msgspec.Struct, frozen=True, gc=False, rename=wire_key):
     """An identity without a run, in the spelling that payloads use."""
 

@@ -12,8 +12,9 @@ import msgspec
 
 from harborage import codec
 from harborage.events.errors import EventCorruptError
-from harborage.events.event import Event, Payload, RedactedMap, SafePayload
+from harborage.events.event import Event, Payload, RedactedMap, SafePayload, StoredPayload
 from harborage.events.payloads.by_type import PAYLOADS
+from harborage.events.wire import wire_payload
 from harborage.store import EVENT_STEP, NewEvent
 from harborage.store.times import micros, moment
 
@@ -22,10 +23,17 @@ if TYPE_CHECKING:
 
 
 class _Stored(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """`payload` is always an object."""
+    """`payload` is an object, as it is on the wire; `is_map` says that it is the content of a `RedactedMap`."""
 
     payload: Any
     extra: dict[str, str] | None = None
+    is_map: bool = False
+
+
+class _StoredAsWire(msgspec.Struct, frozen=True, gc=False):
+    payload: msgspec.Raw
+    extra: dict[str, str] | None = None
+    is_map: bool = False
 
 
 def encode_event(event: Event) -> NewEvent:
@@ -35,8 +43,9 @@ def encode_event(event: Event) -> NewEvent:
         UnserializableError: the payload holds something that has no JSON form; `field` is its path.
     """
     assert event.occurred_at is not None
-    payload = event.payload.data if isinstance(event.payload, RedactedMap) else event.payload
-    data = codec.encode(_Stored(payload, event.extra or None), "event")
+    is_map = isinstance(event.payload, RedactedMap)
+    payload = event.payload.data if isinstance(event.payload, RedactedMap) else wire_payload(event.payload)
+    data = codec.encode(_Stored(payload, event.extra or None, is_map), "event")
     return NewEvent(type=str(event.type), data=data, run_id=event.identity.run_id, at=micros(event.occurred_at))
 
 
@@ -55,6 +64,23 @@ def decode_event(row: EventRow) -> Event:
     body = stored.payload if isinstance(stored.payload, dict) else {"value": stored.payload}
     who = row.who.with_run(row.run_id)
     return Event(row.type, who, RedactedMap(body), at, row.place, stored.extra, row.sequence)
+
+
+def decode_for_wire(row: EventRow) -> Event:
+    """Return the event of a row for clients alone: on the wire it equals the one that was published, byte for byte.
+
+    Raises:
+        EventCorruptError: the row cannot be read.
+    """
+    if row.is_damaged:
+        raise EventCorruptError(row.who.session_id, row.place)
+    try:
+        stored, at = codec.decode(row.data, _StoredAsWire), moment(row.at)
+    except (msgspec.DecodeError, OverflowError) as error:
+        raise EventCorruptError(row.who.session_id, row.place) from error
+    raw = msgspec.Raw(b'{"Data":%b}' % bytes(stored.payload)) if stored.is_map else stored.payload.copy()
+    who = row.who.with_run(row.run_id)
+    return Event(row.type, who, StoredPayload(raw), at, row.place, stored.extra, row.sequence)
 
 
 def event_flaw(at: int, data: bytes) -> str:

@@ -46,8 +46,8 @@ class Subscription:
     `bus.dropped` event, whose sequence is that of the last one it lost.
     """
 
-    __slots__ = ("_capacity", "_now", "_on_close", "_queue", "_reached", "_ready", "_run", "_types", "filter",
-                 "id", "is_closed", "last_fit_at", "lost")  # fmt: skip
+    __slots__ = ("_capacity", "_ended", "_now", "_on_close", "_queue", "_reached", "_ready", "_run", "_take", "_types",
+                 "filter", "id", "is_closed", "last_fit_at", "lost")  # fmt: skip
 
     def __init__(
         self,
@@ -74,6 +74,8 @@ class Subscription:
         self._queue: deque[Event] = deque()
         self._ready = asyncio.Event()
         self._on_close = on_close
+        self._take: Callable[[Event], None] | None = None
+        self._ended: Callable[[], None] | None = None
 
     def __len__(self) -> int:
         """Return the number of unread events."""
@@ -108,6 +110,17 @@ class Subscription:
         self._reached = max([self._reached, *(event.sequence for event in events)])
         return events
 
+    def divert(self, take: Callable[[Event], None], ended: Callable[[], None]) -> None:
+        """Give each event to `take` from now on, the unread ones first, in place of the queue; so none is dropped.
+
+        `ended` is called once the stream has ended. Neither may wait or raise.
+        """
+        for event in self.drain():
+            take(event)
+        self._take, self._ended = take, ended
+        if self.is_closed:
+            ended()
+
     def cancel(self) -> None:
         """End the stream; what is queued can still be read. Cancelling twice does nothing."""
         if not self.is_closed:
@@ -132,6 +145,10 @@ class Subscription:
 
     def offer(self, event: Event, at: float) -> None:
         """Queue `event`; a full queue drops its oldest one."""
+        if self._take is not None:
+            self.last_fit_at = at
+            self._take(event)
+            return
         queue = self._queue
         if len(queue) < self._capacity:
             self.last_fit_at = at
@@ -144,6 +161,8 @@ class Subscription:
         """End the stream without a call of `on_close`."""
         self.is_closed = True
         self._ready.set()
+        if self._ended is not None:
+            self._ended()
 
     def _drop(self, event: Event) -> None:
         lost = Lost(self._reached + 1, self._reached, 0, event.identity) if self.lost is None else self.lost

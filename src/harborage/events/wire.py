@@ -14,9 +14,10 @@ import msgspec
 
 from harborage import codec
 from harborage.events.errors import InvalidEventError
+from harborage.events.event import StoredPayload
 
 if TYPE_CHECKING:
-    from harborage.events.event import Event
+    from harborage.events.event import Event, Payload
 
 
 class _WireEvent(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -36,14 +37,16 @@ def wire_time(moment: datetime) -> str:
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "000Z"
 
 
-def encode_wire(event: Event) -> bytes:
+def encode_wire(event: Event, number: int | None = None) -> bytes:
     """Return a published event as compact JSON; `run`, `payload` and `extra` are left out when they are empty.
+
+    `number` is its sequence there, if that is not the event's own.
 
     Raises:
         InvalidEventError: the event was never published, so it has no time.
         UnserializableError: the payload holds something that has no JSON form; `field` is its path.
     """
-    return codec.encode(_wire(event), "event")
+    return codec.encode(_wire(event, number), "event")
 
 
 def to_wire(event: Event) -> dict[str, Any]:
@@ -64,9 +67,18 @@ def event_frame(event: Event) -> bytes:
     Raises:
         InvalidEventError, UnserializableError: as for `encode_wire`.
     """
-    has_id = event.sequence and not event.type.startswith("bus.")
-    id_line = b"id: %d\n" % event.sequence if has_id else b""
-    return b"event: %s\n%sdata: %s\n\n" % (event.type.encode(), id_line, encode_wire(event))
+    return numbered_frame(event, event.sequence)
+
+
+def numbered_frame(event: Event, number: int) -> bytes:
+    """Return the same with `number` as the event's sequence and id.
+
+    Raises:
+        InvalidEventError, UnserializableError: as for `encode_wire`.
+    """
+    has_id = number and not event.type.startswith("bus.")
+    id_line = b"id: %d\n" % number if has_id else b""
+    return b"event: %s\n%sdata: %s\n\n" % (event.type.encode(), id_line, encode_wire(event, number))
 
 
 def comment_frame(text: str) -> bytes:
@@ -83,15 +95,20 @@ KEEPALIVE_FRAME = comment_frame("keepalive")
 """Keeps an idle connection open."""
 
 
-def _wire(event: Event) -> _WireEvent:
+def _wire(event: Event, number: int | None = None) -> _WireEvent:
     if event.occurred_at is None:
         raise InvalidEventError(f"events: {event.type} was never published, so it has no time and no number")
     who = event.identity
     at = wire_time(event.occurred_at)
     return _WireEvent(
-        str(event.type), event.sequence, at, who.tenant_id, who.user_id, who.session_id, who.run_id,
-        _with_times(event.payload), event.extra or None,
+        str(event.type), event.sequence if number is None else number, at,
+        who.tenant_id, who.user_id, who.session_id, who.run_id, wire_payload(event.payload), event.extra or None,
     )  # fmt: skip
+
+
+def wire_payload(payload: Payload | None) -> Any:
+    """Return what stands for a payload on the wire; its times are texts with nine fractional digits."""
+    return payload.raw if isinstance(payload, StoredPayload) else _with_times(payload)
 
 
 def _with_times(body: Any) -> Any:

@@ -165,9 +165,10 @@ class EventWriter:
             # Their publishers get this error; the stored events can be read all the same.
             _log.warning("events: session %s: the store refuses its latest events: %s", who.session_id, error)
 
-    async def start_following(self, who: Identity) -> None:
-        """Deliver what other processes store in the session from now on."""
-        await self._queue(who).tail.start()
+    async def start_following(self, who: Identity | None) -> None:
+        """Deliver what other processes store in the session, or without `who` in any, from now on."""
+        tail = self._all_sessions if who is None else self._queue(who).tail
+        await tail.start()
 
     def last_sequence(self, who: Identity | Quadruple) -> int:
         """Return the highest known number of the session; 0 if none is known."""

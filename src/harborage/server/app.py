@@ -14,13 +14,14 @@ from starlette.routing import BaseRoute, Route
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.ids import new_id
-from harborage.protocol.methods import ALL_METHODS
+from harborage.protocol.methods import ALL_METHODS, METHODS
 from harborage.server.dispatch import Dispatcher
 from harborage.server.edge import Edge
 from harborage.server.families.table import ENDPOINTS
 from harborage.server.http import json_response
 from harborage.server.links import Links
 from harborage.server.services import Issuer, ServerOptions, Services
+from harborage.server.stream import Streams
 from harborage.store import RunQuery
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Server:
         )
         self.gate = gate
         self._is_draining = False
+        self.streams = Streams(self.services, gate)
         self._dispatcher = Dispatcher(self.services, gate, ENDPOINTS)
         self.edge = Edge(Starlette(routes=[*routes, *self._routes()]), options)
 
@@ -73,8 +75,12 @@ class Server:
         await self.edge(scope, receive, send)
 
     def drain(self) -> None:
-        """Say on `/readyz` that the server is stopping, so that no new work is sent to it; running work goes on."""
+        """Say on `/readyz` that the server is stopping, and end the open streams, each with a whole frame.
+
+        So no new work is sent to it; running work goes on, and clients connect again to its successor.
+        """
         self._is_draining = True
+        self.streams.drain()
 
     def _routes(self) -> list[BaseRoute]:
         families = [
@@ -83,6 +89,7 @@ class Server:
         return [
             Route("/healthz", self._health, methods=_VERBS),
             Route("/readyz", self._ready, methods=_VERBS),
+            Route(METHODS["events.subscribe"].path, self.streams),
             *families,
             Links(self.services).route(),
         ]

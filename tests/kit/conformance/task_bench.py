@@ -129,6 +129,9 @@ class FaultyRecordBus(FaultyBus, RecordBus):
         self._check(event)
         return self._records.prepare(event)
 
+    async def follow(self, filter: Filter) -> None:
+        await self._records.follow(filter)
+
     def deliver(self, events: Sequence[Event], committed: Committed) -> None:
         self._records.deliver(events, committed)
 
