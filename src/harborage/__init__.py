@@ -13,7 +13,6 @@ from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
     from harborage.app import Agent as Agent
-    from harborage.app.outputs import json_schema as json_schema
     from harborage.app.workflow import QuestionExpiredError as QuestionExpiredError
     from harborage.app.workflow import QuestionRejectedError as QuestionRejectedError
     from harborage.app.workflow import ToolFailedError as ToolFailedError
@@ -72,6 +71,7 @@ if TYPE_CHECKING:
     from harborage.runtime.loop.context import ContextRequest as ContextRequest
     from harborage.runtime.loop.context import ContextSource as ContextSource
     from harborage.runtime.loop.limits import Limits as Limits
+    from harborage.runtime.outputs import json_schema as json_schema
     from harborage.runtime.pauses import Pause as Pause
     from harborage.runtime.pauses import PauseDecision as PauseDecision
     from harborage.runtime.result import Result as Result
@@ -93,7 +93,7 @@ else:
         __name__,
         {
             "harborage.app": "Agent",
-            "harborage.app.outputs": "json_schema",
+            "harborage.runtime.outputs": "json_schema",
             "harborage.app.workflow": (
                 "QuestionExpiredError QuestionRejectedError ToolFailedError ToolRejectedError WorkflowContext"
             ),

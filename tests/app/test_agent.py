@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from harborage import Agent, Capability, Finish, FinishReason, Identity, Limits, Runtime, tool
-from harborage.app.outputs import json_schema
 from harborage.app.project import Origin
 from harborage.errors import InvalidOptionError, UnknownOptionError
 from harborage.runtime.durable.engine import RunFailedError
+from harborage.runtime.outputs import json_schema
 from harborage.runtime.run import Run
 from harborage.state.storage import open_storage
 from harborage.store import RunQuery

@@ -39,7 +39,6 @@ from harborage.runtime.loop.context import ProviderChoice, memory_of, sources_of
 from harborage.runtime.loop.sub_agents import Way
 
 if TYPE_CHECKING:
-    from harborage.app.outputs import OutputType
     from harborage.artifacts.media import Goal
     from harborage.identity import Identity
     from harborage.memory import Memory, MemoryStrategy
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from harborage.runtime.loop.capabilities import AgentContext, Capability, InstructionsFunction
     from harborage.runtime.loop.limits import Limits
     from harborage.runtime.messages import Message
+    from harborage.runtime.outputs import OutputType
     from harborage.runtime.result import Result
     from harborage.runtime.run import Run
     from harborage.tools import ToolDescriptor

@@ -213,6 +213,6 @@ def read_as(output: Any) -> Any:
     """
     if output is str:
         return None
-    from harborage.app.outputs import output_type  # loaded for agents with another output than text
+    from harborage.runtime.outputs import output_type  # loaded for agents with another output than text
 
     return output_type(output)

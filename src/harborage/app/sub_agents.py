@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harborage.app.outputs import members
 from harborage.errors import InvalidOptionError
 from harborage.planner.react.tools import RESERVED_TOOL_NAMES
 from harborage.runtime.effects.agent_setup import SubAgentSetup, tool_name
 from harborage.runtime.loop.sub_agents import Way
+from harborage.runtime.outputs import members
 
 if TYPE_CHECKING:
     from harborage.runtime.effects.model import ModelChoice

@@ -14,7 +14,6 @@ from harborage.planner.decisions import ChunkKind
 
 if TYPE_CHECKING:
     from harborage.events import Event
-    from harborage.runtime.result import Result
 
 Path: TypeAlias = tuple[str | int, ...]
 """The place of a value in a JSON document: keys and positions from its top."""
@@ -36,6 +35,15 @@ class GrowingOutput(Protocol):
         Raises:
             AnswerInvalidError: it stands for none yet.
         """
+        ...
+
+
+class HasOutput(Protocol):
+    """What a run gave, here or on a server."""
+
+    @property
+    def output(self) -> Any:
+        """The output itself."""
         ...
 
 
@@ -202,7 +210,7 @@ class GrowingAnswer:
 
 
 async def read_outputs(
-    reading: AsyncGenerator[Event, None], result: Callable[[], Awaitable[Result[Any]]], decode: Callable[[Any], Any]
+    reading: AsyncGenerator[Event, None], result: Callable[[], Awaitable[HasOutput]], decode: Callable[[Any], Any]
 ) -> AsyncGenerator[Any, None]:
     """Yield the growing output of the run whose events are read, and at last the whole.
 

@@ -14,7 +14,6 @@ from typing_extensions import ParamSpec, TypeForm
 from typing_extensions import TypeVar as DefaultTypeVar
 
 from harborage import codec
-from harborage.app.outputs import output_type
 from harborage.app.workflow.errors import (
     QuestionExpiredError,
     QuestionRejectedError,
@@ -27,6 +26,7 @@ from harborage.runtime.effects.agent_setup import tool_name
 from harborage.runtime.loop.agent_calls import outcome_of
 from harborage.runtime.loop.outcome import OutcomeStatus
 from harborage.runtime.loop.workflow_waits import ASK, RECEIVE, SLEEP, Answered, Question, Receive, Sleep
+from harborage.runtime.outputs import output_type
 from harborage.tools import ToolDescriptor
 from harborage.tools.errors import ToolRejectedError
 

@@ -12,7 +12,6 @@ from typing_extensions import TypeVar as DefaultTypeVar
 
 from harborage import codec
 from harborage.app.agent import Agent
-from harborage.app.outputs import output_type
 from harborage.app.sub_agents import setups_below
 from harborage.app.workflow.errors import WorkflowInvalidError
 from harborage.app.workflow.execution import Function, WorkflowPlanner
@@ -21,6 +20,7 @@ from harborage.errors import known_options
 from harborage.planner.answers import AnswerInvalidError
 from harborage.runtime.effects.agent_setup import AgentSetup, tool_name
 from harborage.runtime.effects.options import RuntimeOptions
+from harborage.runtime.outputs import output_type
 from harborage.tools import ToolDescriptor
 
 if TYPE_CHECKING:
