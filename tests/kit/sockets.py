@@ -66,13 +66,8 @@ class CuttingProxy:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[str]:
         """Listen on a free port; gives the url."""
-        server = await asyncio.start_server(self._pass, "127.0.0.1", 0)
-        try:
-            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        finally:
-            server.close()
-            self.cut()
-            await server.wait_closed()
+        async with _listening(self._pass) as url:
+            yield url
 
     def cut(self) -> None:
         """Cut all connections."""
@@ -93,8 +88,9 @@ class CuttingProxy:
                 group.create_task(_pump(onward, writer, left))
         finally:
             self._writers -= {writer, answers}
-            writer.transport.abort()
             answers.transport.abort()
+            with contextlib.suppress(OSError):
+                await answers.wait_closed()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left: int | None) -> None:
@@ -112,6 +108,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left
     writer.transport.abort()
 
 
+Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Answer = Callable[[str, bytes, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -120,21 +117,47 @@ async def answering(answer: Answer) -> AsyncIterator[str]:
     """Serve on a free port what `answer` writes to the head and body of each request; gives the url."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            lengths = [
-                line.partition(":")[2] for line in head.splitlines() if line.lower().startswith("content-length")
-            ]
-            body = await reader.readexactly(int(lengths[0])) if lengths else b""
-            await answer(head, body, writer)
-            await writer.drain()
-        writer.close()
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        size = next((line for line in head.splitlines() if line.lower().startswith("content-length")), ":0")
+        body = await reader.readexactly(int(size.partition(":")[2]))
+        await answer(head, body, writer)
+        await writer.drain()
 
-    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    async with _listening(handle) as url:
+        yield url
+
+
+@asynccontextmanager
+async def _listening(
+    handle: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> AsyncIterator[str]:
+    """Serve connections on a free port; leaving ends them all, and waits until their sockets are closed."""
+    tasks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task: Any = asyncio.current_task()
+        tasks[task] = writer
+        try:
+            await handle(reader, writer)
+        except (OSError, EOFError, asyncio.CancelledError):
+            writer.transport.abort()  # one side is gone
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+            del tasks[task]
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
+        left = list(tasks)
+        for task in left:
+            tasks[task].transport.abort()
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
         await server.wait_closed()
 
 
