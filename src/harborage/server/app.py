@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.ids import new_id
 from harborage.protocol.methods import ALL_METHODS, METHODS
+from harborage.server.auth.gate import Gate, GateMissingError
 from harborage.server.dispatch import Dispatcher
 from harborage.server.edge import Edge
 from harborage.server.families.table import ENDPOINTS
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from harborage.runtime.host import Runtime
-    from harborage.server.auth.gate import Gate
 
 _FAMILIES: Final = sorted({method.path.split("/")[2] for method in ALL_METHODS.values()})
 _VERBS: Final = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
@@ -40,21 +40,26 @@ _READY_WITHIN_S: Final = 5.0
 class Server:
     """Serves an open runtime: `uvicorn.run(Server(runtime, gate=…))`, or mounted in another application.
 
-    `gate` verifies who sends each request. `issuer` signs rotated tokens; without one there is no rotation. `routes`
-    are added before the server's own.
+    `gate` verifies who sends each request; there is no default. `issuer` signs rotated tokens; without one there is no
+    rotation. `routes` are added before the server's own.
+
+    Raises:
+        GateMissingError: there is no gate.
     """
 
     def __init__(
         self,
         runtime: Runtime,
         *,
-        gate: Gate,
+        gate: Gate | None = None,
         options: ServerOptions = ServerOptions(),  # noqa: B008 - a frozen value
         issuer: Issuer | None = None,
         routes: Iterable[BaseRoute] = (),
         clock: Timers = SYSTEM_CLOCK,
         logger: logging.Logger | None = None,
     ) -> None:
+        if gate is None:
+            raise GateMissingError()
         self.services = Services(
             runtime=runtime,
             options=options,

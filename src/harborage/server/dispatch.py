@@ -14,14 +14,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from harborage.errors import error_summary
-from harborage.events import BusClosedError, Event, EventType, ImpersonationPayload, Principal
+from harborage.events import Event, EventType, ImpersonationPayload, Principal
 from harborage.identity import IdentityRequiredError
 from harborage.protocol.decoding import parse_body, read_request
 from harborage.protocol.errors import Code, ProtocolError
 from harborage.protocol.methods import ALL_METHODS, CONTROL_PATH, IdentityRule, Method
 from harborage.protocol.wire.common import IdentityScope
 from harborage.server.http import PeerTooSlowError, json_response, read_body, refusal
-from harborage.server.identity import check_identity, check_impersonation, is_impersonation
+from harborage.server.identity import check_identity, check_impersonation, claimed_identity, is_impersonation
 from harborage.server.services import Call, Caller, Endpoints, Services
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Dispatcher:
     async def answer(self, request: Request) -> Response:
         """Return the answer to a POST; a refusal and a failure are answers, too."""
         try:
-            return json_response(await self._run(request))
+            return await self._run(request)
         except ProtocolError as error:
             return refusal(error)
         except PeerTooSlowError:
@@ -59,7 +59,7 @@ class Dispatcher:
             self._services.logger.error("%s failed: %s", request.url.path, type(error).__name__, exc_info=error)
             return refusal(ProtocolError(Code.RUNTIME_ERROR, "the server failed; its log says why"))
 
-    async def _run(self, request: Request) -> msgspec.Struct:
+    async def _run(self, request: Request) -> Response:
         caller = await self._gate.verify(request)
         method = self._method(get_route_path(request.scope))
         endpoint = self._endpoints[method.name]
@@ -69,6 +69,8 @@ class Dispatcher:
         fields = parse_body(body)
         asked = read_request(fields, endpoint.request, refuses_unknown_fields=method.refuses_unknown_fields)
         identity = getattr(asked, "identity", IdentityScope())
+        if caller.trusts_body and method.path.startswith(_CONTROL_PREFIX):
+            caller = replace(caller, who=claimed_identity(caller.who, identity, getattr(asked, "scope", None)))
         call = Call(
             method=method,
             caller=caller,
@@ -78,10 +80,11 @@ class Dispatcher:
             base_url=self._services.options.base_url or f"{request.url.scheme}://{request.url.netloc}",
         )
         if method.identity is IdentityRule.EXACT and is_impersonation(identity):
-            return await self._run_as(call, identity, caller, asked)
-        check_identity(method.identity, identity, caller.who)
-        answer: msgspec.Struct = await endpoint.run(call, asked)
-        return answer
+            answer = await self._run_as(call, identity, caller, asked)
+        else:
+            check_identity(method.identity, identity, caller.who)
+            answer = await endpoint.run(call, asked)
+        return json_response(answer, headers=dict(endpoint.headers))
 
     def _method(self, path: str) -> Method:
         """Return the method of a path that this server offers.
@@ -113,6 +116,6 @@ class Dispatcher:
         payload = ImpersonationPayload(actor, actor, Principal.of(target), call.method.name)
         try:
             await call.parts.bus.publish(Event(EventType.AUDIT_ADMIN_SCOPE_USED, target.with_run(""), payload))
-        except (BusClosedError, OSError, RuntimeError) as error:
+        except Exception as error:  # noqa: BLE001 - the action is done, whatever its audit raises
             self._services.logger.error("the audit of an impersonation was not published: %s", error_summary(error))
         return answer

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from harborage.identity import Identity
+from harborage.identity import Identity, missing_parts
 from harborage.protocol.errors import Code, ProtocolError
 from harborage.protocol.methods import IdentityRule, TokenScope
 
@@ -46,6 +46,23 @@ def _check_part(name: str, asked: str, verified: str) -> None:
 
 def _mismatch(why: str) -> ProtocolError:
     return ProtocolError(Code.IDENTITY_REQUIRED, f"the body's identity is not the verified one: {why}")
+
+
+def claimed_identity(headers: Identity, *named: PrincipalParts | IdentityScope | None) -> Identity:
+    """Return whom a request is for where nothing is verified: the first that its body names, blanks by its headers.
+
+    Raises:
+        ProtocolError: `identity_required`: a part is missing in both.
+    """
+    body = next((one for one in named if one is not None and (one.tenant or one.user or one.session)), None)
+    who = headers
+    if body is not None:
+        who = Identity(
+            body.tenant or headers.tenant_id, body.user or headers.user_id, body.session or headers.session_id
+        )
+    if missing_parts(who):
+        raise ProtocolError(Code.IDENTITY_REQUIRED, "no identity: send tenant, user and session in the body or headers")
+    return who
 
 
 def is_impersonation(asked: IdentityScope) -> bool:

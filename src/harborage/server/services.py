@@ -54,12 +54,14 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
 class Caller(msgspec.Struct, frozen=True):
     """Who sends a request, as a token proved it, and in which session: tenant, user, session, and the token's scopes.
 
-    `expires_at` and `raw_scopes` are what a rotated token copies.
+    `raw_scopes` are the token's own words, which a rotated token copies. `trusts_body` says that nothing was verified,
+    as in tests: then the identity of a body counts where a body may name one.
     """
 
     who: Identity
     scopes: frozenset[TokenScope] = frozenset()
     raw_scopes: tuple[str, ...] = ()
+    trusts_body: bool = False
 
     def has(self, *scopes: TokenScope) -> bool:
         """Whether the token holds one of `scopes`."""
@@ -155,13 +157,14 @@ class Endpoint(msgspec.Struct, frozen=True):
     """How one method is answered: the shape of its request, that of its answer, and what gives it.
 
     `run` checks in this order: scope, values, whether the thing is there, what the driver can. It raises ProtocolError.
-    `is_offered` says whether this server has the method at all.
+    `is_offered` says whether this server has the method at all. `headers` are added to its answers.
     """
 
     request: type[msgspec.Struct]
     answer: type[msgspec.Struct]
     run: Handler
     is_offered: Callable[[Services], bool] = lambda _: True
+    headers: Mapping[str, str] = {}
 
 
 Endpoints = Mapping[str, Endpoint]
