@@ -5,13 +5,14 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-from harborage.server.families import artifacts, pauses, tools
+from harborage.server.families import artifacts, pauses, tokens, tools
 from harborage.server.services import Endpoint, Endpoints
 
 ENDPOINTS: Final[Endpoints] = MappingProxyType[str, Endpoint](
     {
         **artifacts.ENDPOINTS,
         **pauses.ENDPOINTS,
+        **tokens.ENDPOINTS,
         **tools.ENDPOINTS,
     }
 )
