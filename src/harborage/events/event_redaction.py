@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 import msgspec
 
@@ -30,15 +30,18 @@ if TYPE_CHECKING:
     from harborage.events.redaction import Redactor
 
 FIXED: Final = frozenset(
-    {"artifact_id", "decision", "decision_kind", "err", "group_id", "kind", "on_unknown", "outcome", "owner_task_id",
-     "parent_task_id", "patch_id", "pause_token", "prior_state", "run_id", "session", "session_id", "task_id", "tenant",
-     "token", "tool_name", "transport", "type", "user"}
+    {"approvers", "args_cut", "artifact_id", "by", "call_id", "deadline", "decision", "decision_kind",
+     "default", "edited", "err", "event_id", "group_id", "kind", "masked", "on_unknown", "outcome", "owner_task_id",
+     "parent_task_id", "patch_id", "pause_token", "prior_state", "result_cut", "run_id", "session", "session_id",
+     "step", "task_id", "tenant", "token", "tool_name", "transport", "type", "user"}
 )  # fmt: skip
-"""Fields of typed payloads that hold ids and fixed words, never a text; all others are redacted."""
+"""Fields of typed payloads that hold ids and fixed words, never a text, or what was redacted before; all others are
+redacted."""
 
 S = TypeVar("S", bound=msgspec.Struct)
-# Types that hold no text, and identities, which name the owner of an event: none of them is redacted.
-_AS_THEY_ARE: Final = (bool, int, float, datetime, Identity, Quadruple, Triple, Principal)
+# Types that hold no text, identities, which name the owner of an event, and values that were redacted when they were
+# encoded: none of them is redacted.
+_AS_THEY_ARE: Final = (bool, int, float, datetime, Identity, Quadruple, Triple, Principal, msgspec.Raw)
 # The typed parts of payloads; any other value of a field is redacted as plain data.
 _PARTS: Final = frozenset(
     {LLMCost, LLMUsage, TaskMemberFailure, TaskGroupMember, TaskGroupCompletion, TopologyProjection, TopologyNode,
@@ -110,7 +113,13 @@ def _has_no_texts(kind: Any) -> bool:
 @cache
 def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the fields of a class that hold texts, and those that may hold anything; without those in `FIXED`."""
-    known = [(field.name, field.type) for field in msgspec.structs.fields(kind) if field.name not in FIXED]
+    known = [(field.name, _set_type(field.type)) for field in msgspec.structs.fields(kind) if field.name not in FIXED]
     texts = tuple(name for name, hint in known if hint is str)
     values = tuple(name for name, hint in known if hint is not str and hint not in _AS_THEY_ARE)
     return texts, values
+
+
+def _set_type(hint: Any) -> Any:
+    """Return the type that a field has where it is set."""
+    given = tuple(one for one in get_args(hint) if one is not msgspec.UnsetType)
+    return given[0] if len(given) == 1 and msgspec.UnsetType in get_args(hint) else hint

@@ -120,7 +120,8 @@ def _with_times(body: Any) -> Any:
     if not _may_hold_times(body.__class__):
         return body
     keys = zip(body.__struct_fields__, body.__struct_encode_fields__, strict=True)
-    return {key: _with_times(getattr(body, name)) for name, key in keys}
+    values = ((key, getattr(body, name)) for name, key in keys)
+    return {key: _with_times(value) for key, value in values if value is not msgspec.UNSET}
 
 
 @cache

@@ -1,14 +1,124 @@
-"""An open question of a run, with the methods that answer it."""
+"""The open questions of a run and of those below it: how they are found, and each with the methods that answer it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from harborage.runtime.durable.engine import Engine, RunEndedError
+from harborage.runtime.durable.pauses.errors import AlreadyResumedError, PauseAmbiguousError, PauseNotFoundError
+from harborage.runtime.loop.errors import NoOutstandingPauseError
+from harborage.runtime.loop.pauses import Pause, PauseFilter
+from harborage.tasks import RegistryClosedError, TaskFilter, TaskNotFoundError
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from harborage.identity import Quadruple
     from harborage.planner import PauseReason
-    from harborage.runtime.loop.pauses import Pause
+    from harborage.runtime.durable.pauses.coordinator import Coordinator
+    from harborage.runtime.loop.controls import ControlType
+    from harborage.tasks import TaskRegistry
+
+_AT_ONCE: Final = 100
+
+
+class PauseFinder:
+    """Finds the pauses of the run `who` and of those below it."""
+
+    __slots__ = ("_engine", "_pauses", "_tasks", "_who")
+
+    def __init__(self, who: Quadruple, engine: Engine, pauses: Coordinator, tasks: TaskRegistry | None) -> None:
+        self._who = who
+        self._engine = engine
+        self._pauses = pauses
+        self._tasks = tasks
+
+    async def own(self) -> list[Pause]:
+        """Return the open pauses of the run itself."""
+        return await self._open_of((self._who.run_id,))
+
+    async def open(self) -> list[Pause]:
+        """Return the open pauses of the run and of those below it, newest first."""
+        found, below = await self.own(), await self._below(is_living=True)
+        for at in range(0, len(below), _AT_ONCE):
+            found += await self._open_of(tuple(below[at : at + _AT_ONCE]))
+        return sorted(found, key=lambda pause: pause.paused_at, reverse=True)
+
+    async def find(self, type: ControlType, token: str) -> Pause:
+        """Return the pause that an answer is for: the one named `token`, else the only open one.
+
+        Raises:
+            PauseNotFoundError, PauseScopeMismatchError: neither the run nor one below it has such a pause.
+            AlreadyResumedError: it was resolved before.
+            NoOutstandingPauseError, PauseAmbiguousError: without a token, when none or several are open.
+            RunEndedError: the run has ended, so nothing is open.
+        """
+        if not token:
+            return await self._only(type)
+        pause = await self._pauses.status(token, who=self._who)
+        if pause.identity != self._who and not await self._is_below(pause.identity):
+            raise PauseNotFoundError(token)
+        if not pause.is_paused:
+            await self._check_not_ended()
+            raise AlreadyResumedError.of(pause)
+        return pause
+
+    async def was_sent(self, event_id: str, *, below: bool = False) -> bool:
+        """Return whether a control with this event id was sent to the run, or, with `below`, to one below it."""
+        if await self._engine.was_sent(self._who.run_id, event_id):
+            return True
+        run_ids = await self._below(is_living=False) if below else ()
+        return any([await self._engine.was_sent(run_id, event_id) for run_id in run_ids])
+
+    async def _open_of(self, runs: tuple[str, ...]) -> list[Pause]:
+        who = self._who
+        theirs = PauseFilter(users=(who.user_id,), sessions=(who.session_id,), runs=runs)
+        return list((await self._pauses.list(theirs, page_size=200, who=who)).rows)
+
+    async def _below(self, *, is_living: bool) -> list[str]:
+        """Return the runs below this one; with `is_living` only those that have not ended."""
+        below: list[str] = []
+        if self._tasks is None:
+            return below
+        left = [self._who.run_id]
+        with suppress(RegistryClosedError):  # of a runtime that was closed: its runs are not there any more
+            while left:
+                children = await self._tasks.list(self._who.identity, TaskFilter(parent=left.pop()))
+                found = [child.id for child in children if not (is_living and child.status.is_terminal)]
+                below += found
+                left += found
+        return below
+
+    async def _is_below(self, who: Quadruple) -> bool:
+        """Whether this run started that one, or one that did."""
+        if self._tasks is None or who.identity != self._who.identity:
+            return False
+        run_id: str | None = who.run_id
+        with suppress(TaskNotFoundError):
+            while run_id and run_id != self._who.run_id:
+                run_id = (await self._tasks.get(run_id, who=self._who)).parent_task_id
+        return run_id == self._who.run_id
+
+    async def _only(self, type: ControlType) -> Pause:
+        pauses = await self.open()
+        if not pauses:
+            await self._check_not_ended()
+            text = f"run {self._who.run_id} waits for no answer; there is nothing to {type.lower()}"
+            raise NoOutstandingPauseError(text)
+        if len(pauses) > 1:
+            raise PauseAmbiguousError(self._who.run_id, [(one.token, _summarize(one)) for one in reversed(pauses)])
+        return pauses[0]
+
+    async def _check_not_ended(self) -> None:
+        if (await self._engine.status(self._who.run_id)).phase.is_final:
+            raise RunEndedError(self._who.run_id)
+
+
+def _summarize(pause: Pause) -> str:
+    """Return the reason and tool of a pause; its payload is not quoted."""
+    tool = (pause.payload or {}).get("tool")
+    return f"{pause.reason}: {tool}" if isinstance(tool, str) and tool else str(pause.reason)
 
 
 class TakesAnswers(Protocol):

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias
 
+import msgspec
 from typing_extensions import TypeVar
 
 from harborage.errors import InvalidOptionError, at_least
@@ -15,25 +16,20 @@ from harborage.planner.decisions import ChunkKind
 from harborage.planner.errors import ToolContextLostError
 from harborage.runtime.durable.engine import Engine, RunEndedError, RunStatus
 from harborage.runtime.durable.inbox import emit_rejection
-from harborage.runtime.durable.pauses.errors import (
-    AlreadyResumedError,
-    PauseAmbiguousError,
-    PauseError,
-    PauseNotFoundError,
-)
-from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope, check_scope
-from harborage.runtime.loop.errors import NoOutstandingPauseError, SteeringError
-from harborage.runtime.loop.pauses import Pause, PauseFilter
+from harborage.runtime.durable.pauses.errors import AlreadyResumedError, PauseError
+from harborage.runtime.loop.controls import ANSWERS, ControlEvent, ControlType, Scope, answered_pause, check_scope
+from harborage.runtime.loop.errors import InboxFullError, NoOutstandingPauseError, PayloadInvalidError, SteeringError
+from harborage.runtime.loop.payload import validate_payload
 from harborage.runtime.loop.workflow_waits import value_of_answer
-from harborage.runtime.pending import Pending
-from harborage.tasks import RegistryClosedError, TaskFilter, TaskNotFoundError
+from harborage.runtime.pending import PauseFinder, Pending
 from harborage.tasks.rules import check_priority
 
 if TYPE_CHECKING:
     from harborage.events import Event, EventBus
-    from harborage.identity import Quadruple
+    from harborage.identity import Identity, Quadruple
     from harborage.planner import Finish
     from harborage.runtime.durable.pauses.coordinator import Coordinator
+    from harborage.runtime.loop.pauses import Pause
     from harborage.runtime.result import Result
     from harborage.tasks import TaskRegistry
 
@@ -45,7 +41,6 @@ OwnerCheck: TypeAlias = "Callable[[Run[Any]], Awaitable[Callable[[Any], Any] | N
 
 _QUESTIONS: Final = frozenset({EventType.TOOL_APPROVAL_REQUESTED, EventType.PAUSE_REQUESTED})
 _CONTENT: Final = str(ChunkKind.CONTENT)
-_AT_ONCE: Final = 100
 
 
 def _as_it_is(payload: Any) -> Any:
@@ -84,6 +79,7 @@ class Run(Generic[OutT_co]):
         # A number below those of all events of the run: where its stream begins to read.
         self._since = since
         self._tasks = tasks
+        self._finder = PauseFinder(who, engine, pauses, tasks)
         self._decode: Callable[[Any], Any] = _as_it_is if decode is None else decode
         # Of a handle whose run was not looked up yet; its first use does.
         self._check = check
@@ -141,33 +137,12 @@ class Run(Generic[OutT_co]):
     async def waiting(self) -> list[Pause]:
         """Return the open pauses of this run: what it waits for, until when, and the token to answer with."""
         await self._look_up()
-        who = self.who
-        mine = PauseFilter(users=(who.user_id,), sessions=(who.session_id,), runs=(who.run_id,))
-        return list((await self._pauses.list(mine, page_size=200, who=who)).rows)
+        return await self._finder.own()
 
     async def pending(self) -> list[Pending]:
         """Return the questions of this run and of the runs below it that nobody has answered yet, newest first; each
         has the methods that answer it."""
-        return [Pending(self._run_of(pause), pause) for pause in await self._open_pauses() if not pause.answering]
-
-    async def _open_pauses(self) -> list[Pause]:
-        """The open pauses of this run and of the runs below it."""
-        found, left = await self.waiting(), [self.id]
-        if self._tasks is None:
-            return found
-        below: list[str] = []
-        with suppress(RegistryClosedError):  # of a runtime that was closed: its runs are not there any more
-            while left:
-                children = await self._tasks.list(self.who.identity, TaskFilter(parent=left.pop()))
-                living = [child.id for child in children if not child.status.is_terminal]
-                below += living
-                left += living
-        for at in range(0, len(below), _AT_ONCE):
-            theirs = PauseFilter(
-                users=(self.who.user_id,), sessions=(self.who.session_id,), runs=tuple(below[at : at + _AT_ONCE])
-            )
-            found += (await self._pauses.list(theirs, page_size=200, who=self.who)).rows
-        return sorted(found, key=lambda pause: pause.paused_at, reverse=True)
+        return [Pending(self._run_of(pause), pause) for pause in await self._finder.open() if not pause.answering]
 
     def _run_of(self, pause: Pause) -> Run[Any]:
         """The run that waits on a pause: this one, or one below it."""
@@ -367,9 +342,74 @@ class Run(Generic[OutT_co]):
         check_priority(priority, "prioritize: priority")
         return await self._send(ControlType.PRIORITIZE, {"priority": priority})
 
+    async def control(
+        self,
+        type: ControlType,
+        payload: dict[str, Any] | None = None,
+        *,
+        event_id: str = "",
+        by: Identity | None = None,
+    ) -> bool:
+        """Send a control by its type, as a server does for its callers; return False if it was sent before.
+
+        `event_id` is unique within the run: one that comes again is not sent again, also once the run has applied it,
+        or has ended. `by` is the principal who sends it, the run's own by default. An approval or rejection without a
+        `token` is for the only open pause of the run, or else of those below it; a RESUME may find none. An answer that
+        fits no pause raises after it was published as a control that failed.
+
+        Raises:
+            UnknownControlTypeError, ScopeMismatchError, PayloadInvalidError: in this order; it is published as refused.
+            RunNotFoundError, RunEndedError: there is no such run, or it has ended.
+            PauseError, NoOutstandingPauseError, ToolContextLostError, RunCancelledError: as of `approve`.
+        """
+        control = self._control(type, payload, event_id, by)
+        try:
+            check_scope(type, self.scope, self.who.tenant_id, self.who)
+            validate_payload(payload)
+        except SteeringError as error:
+            await self._publish_refusal(control, error)
+            raise
+        await self._look_up()
+        is_answer = type in ANSWERS
+        if event_id and await self._finder.was_sent(event_id, below=is_answer):
+            return False
+        try:
+            return await (self._send_answer(control) if is_answer else self._engine.send(self.id, control))
+        except (SteeringError, PauseError, ToolContextLostError, RunEndedError) as error:
+            if event_id and await self._finder.was_sent(event_id, below=is_answer):
+                return False  # by another caller, meanwhile
+            if isinstance(error, RunEndedError):
+                raise
+            from harborage.runtime.effects.steering import publish_failure  # loaded by the first answer that fits none
+
+            if isinstance(error, PayloadInvalidError | InboxFullError):
+                await self._publish_refusal(control, error)
+            else:
+                await publish_failure(self._bus, control, error)
+            raise
+
+    async def _send_answer(self, control: ControlEvent) -> bool:
+        """Send an answer to the pause that it names, or is for."""
+        body = control.payload or {}
+        token = answered_pause(control)
+        own = [] if token else await self._finder.own()
+        if not token and control.type is ControlType.RESUME and len(own) != 1:
+            return await self._engine.send(self.id, control)  # the loop knows what it may resume
+        pause = own[0] if len(own) == 1 else await self._finder.find(control.type, token)
+        if control.type is ControlType.RESUME:
+            await self._check_value(pause.token, body)
+        return await self._engine.send(
+            pause.identity.run_id,
+            msgspec.structs.replace(control, identity=pause.identity, payload={**body, "token": pause.token}),
+        )
+
     async def _answer(self, type: ControlType, token: str, body: dict[str, Any] | None) -> bool:
         """Send an answer to one pause; of two answers at the same time, one counts."""
-        run, named = await self._find_pause(type, token)
+        try:
+            run, named = await self._find_pause(type, token)
+        except (SteeringError, PauseError) as error:
+            await self._publish_refusal(self._control(type, None), error)
+            raise
         if body and body.get("reason") == named:
             fix = f"{type.lower()}: the reason is the token of the pause; write token={named!r}"
             raise InvalidOptionError("reason", named, message=fix)
@@ -378,7 +418,7 @@ class Run(Generic[OutT_co]):
         try:
             return await run._send(type, {**(body or {}), "token": named})
         except AlreadyResumedError as error:
-            await self._publish_refusal(type, error)
+            await self._publish_refusal(self._control(type, None), error)
             raise
 
     async def _check_value(self, token: str, body: dict[str, Any]) -> None:
@@ -392,60 +432,32 @@ class Run(Generic[OutT_co]):
             value_of_answer(schema, body)
 
     async def _find_pause(self, type: ControlType, token: str) -> tuple[Run[Any], str]:
-        """Return the pause that an answer is for, and its run, which may be one below this one; if there is none,
-        publish the refusal and raise."""
+        """Return the pause that an answer is for, and its run, which may be one below this one."""
         await self._look_up()
-        try:
-            check_scope(type, self.scope, self.who.tenant_id, self.who)
-            if not token:
-                only = await self._only_pause(type)
-                return self._run_of(only), only.token
-            pause = await self._pauses.status(token, who=self.who)
-            if pause.identity != self.who and not await self._is_below(pause.identity):
-                raise PauseNotFoundError(token)
-            if not pause.is_paused:
-                await self._check_not_ended()
-                raise AlreadyResumedError.of(pause)
-        except (SteeringError, PauseError) as error:
-            await self._publish_refusal(type, error)
-            raise
-        return self._run_of(pause), token
+        check_scope(type, self.scope, self.who.tenant_id, self.who)
+        pause = await self._finder.find(type, token)
+        return self._run_of(pause), pause.token
 
-    async def _is_below(self, who: Quadruple) -> bool:
-        """Whether this run started that one, or one that did."""
-        if self._tasks is None or who.identity != self.who.identity:
-            return False
-        run_id: str | None = who.run_id
-        with suppress(TaskNotFoundError):
-            while run_id and run_id != self.id:
-                run_id = (await self._tasks.get(run_id, who=self.who)).parent_task_id
-        return run_id == self.id
-
-    async def _only_pause(self, type: ControlType) -> Pause:
-        pauses = await self._open_pauses()
-        if not pauses:
-            await self._check_not_ended()
-            raise NoOutstandingPauseError(f"run {self.id} waits for no answer; there is nothing to {type.lower()}")
-        if len(pauses) > 1:
-            raise PauseAmbiguousError(self.id, [(one.token, _summarize(one)) for one in reversed(pauses)])
-        return pauses[0]
-
-    async def _check_not_ended(self) -> None:
-        if (await self.status()).phase.is_final:
-            raise RunEndedError(self.id)
-
-    async def _publish_refusal(self, type: ControlType, error: Exception) -> None:
+    async def _publish_refusal(self, control: ControlEvent, error: Exception) -> None:
         """Publish that a control was refused, unless the bus is closed; the caller gets the error in any case."""
         with suppress(BusClosedError):
-            await emit_rejection(self._bus, self.who, type, self.scope, error)
+            await emit_rejection(
+                self._bus, self.who, control.type, self.scope, error, by=control.by, event_id=control.event_id
+            )
+
+    def _control(
+        self, type: ControlType, payload: dict[str, Any] | None, event_id: str = "", by: Identity | None = None
+    ) -> ControlEvent:
+        who, sent_by = self.who, self.who.identity if by is None else by
+        return ControlEvent(type, who, self.scope, who.tenant_id, payload, event_id or new_id(), by=sent_by)
 
     async def _send(self, type: ControlType, payload: dict[str, Any] | None = None) -> bool:
         await self._look_up()
-        control = ControlEvent(type, self.who, self.scope, self.who.tenant_id, payload, new_id())
+        control = self._control(type, payload)
         try:
             return await self._engine.send(self.id, control)
         except (SteeringError, ToolContextLostError) as error:
-            await self._publish_refusal(type, error)
+            await self._publish_refusal(control, error)
             raise
 
 
@@ -460,12 +472,6 @@ def _check_object(method: str, name: str, value: object, *, may_be_none: bool = 
 def _check_text(method: str, name: str, value: object) -> None:
     if not isinstance(value, str):
         raise InvalidOptionError(f"{method}: {name}", value, "a text")
-
-
-def _summarize(pause: Pause) -> str:
-    """Return the reason and tool of a pause; its payload is not quoted."""
-    tool = (pause.payload or {}).get("tool")
-    return f"{pause.reason}: {tool}" if isinstance(tool, str) and tool else str(pause.reason)
 
 
 def _answer_body(reason: str, args: dict[str, Any] | None) -> dict[str, Any]:

@@ -95,6 +95,10 @@ class Records(Protocol):
         """The same of many runs in one read: those of each behind its number in `after`, up to `limit` of each."""
         ...
 
+    async def was_sent(self, run_id: str, event_id: str) -> bool:
+        """Whether a control with this event id was sent to a run, consumed or not, also once the run has ended."""
+        ...
+
 
 class Queue(Protocol):
     """Says who executes which run.

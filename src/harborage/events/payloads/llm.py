@@ -45,7 +45,7 @@ class LLMUsage(msgspec.Struct, frozen=True, gc=False, rename=wire_key, kw_only=T
 
 
 class LLMCostRecordedPayload(SafePayload, frozen=True, kw_only=True):
-    """A provider answered; recorded even when the call was free."""
+    """A provider answered; recorded even when the call was free. `step` is the run's, from 1."""
 
     identity: Quadruple
     model: str
@@ -53,6 +53,7 @@ class LLMCostRecordedPayload(SafePayload, frozen=True, kw_only=True):
     usage: LLMUsage = LLMUsage()
     context_window_tokens: int = 0
     occurred_at: datetime
+    step: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class LLMContextLeakPayload(SafePayload, frozen=True, kw_only=True):

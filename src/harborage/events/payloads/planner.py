@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from msgspec import UNSET, UnsetType
+
 from harborage.events.event import SafePayload
 from harborage.identity import Quadruple
 
 
 class DecisionPayload(SafePayload, frozen=True, kw_only=True):
-    """The planner decided. `tool` is set for a `CallTool` alone; `reasoning_chars` counts code points."""
+    """The planner decided at `step`, from 1. `tool` is set for a `CallTool` alone; `reasoning_chars` counts code
+    points."""
 
     identity: Quadruple
     decision_kind: str
@@ -20,6 +23,7 @@ class DecisionPayload(SafePayload, frozen=True, kw_only=True):
     reasoning_chars: int = 0
     reasoning_trace: str = ""
     occurred_at: datetime
+    step: int | UnsetType = UNSET
 
 
 class PlannerFinishPayload(SafePayload, frozen=True, kw_only=True):

@@ -1,12 +1,31 @@
-"""Bodies of the events of tool calls, approvals, sign-ins and MCP servers. Arguments appear only in redacted form."""
+"""Bodies of the events of tool calls, approvals, sign-ins and MCP servers. Arguments appear only in redacted form.
+
+`step` counts from 1; `call_id` is one for each call of a run, the same in all its events. `args` and `result` are JSON
+that was redacted when it was encoded, of at most `MAX_VALUE_BYTES`; in place of a larger one stands `args_cut` or
+`result_cut`. `masked` says that the redactor replaced something in them. What is unset has no key on the wire.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
-from harborage.events.event import SafePayload
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from harborage.events.event import SafePayload, Triple, wire_key
 from harborage.identity import Quadruple
+
+MAX_VALUE_BYTES: Final = 4096
+"""The longest arguments or result that an event holds, in bytes of their JSON."""
+
+
+class CutValue(msgspec.Struct, frozen=True, gc=False, rename=wire_key):
+    """What stands for a value that is too large for an event: how it begins, its size, and the artifact that has it."""
+
+    preview: str
+    bytes: int
+    artifact_id: str | UnsetType = UNSET
 
 
 class ToolInvokedPayload(SafePayload, frozen=True):
@@ -16,6 +35,11 @@ class ToolInvokedPayload(SafePayload, frozen=True):
     tool_name: str
     transport: str
     started_at: datetime
+    step: int | UnsetType = UNSET
+    call_id: str | UnsetType = UNSET
+    args: msgspec.Raw | UnsetType = UNSET
+    args_cut: CutValue | UnsetType = UNSET
+    masked: bool | UnsetType = UNSET
 
 
 class ToolCompletedPayload(SafePayload, frozen=True):
@@ -26,6 +50,11 @@ class ToolCompletedPayload(SafePayload, frozen=True):
     transport: str
     attempts: int
     duration_ms: int
+    step: int | UnsetType = UNSET
+    call_id: str | UnsetType = UNSET
+    result: msgspec.Raw | UnsetType = UNSET
+    result_cut: CutValue | UnsetType = UNSET
+    masked: bool | UnsetType = UNSET
 
 
 class ToolFailedPayload(SafePayload, frozen=True):
@@ -37,6 +66,8 @@ class ToolFailedPayload(SafePayload, frozen=True):
     attempts: int
     error_class: str
     error_message: str = ""
+    step: int | UnsetType = UNSET
+    call_id: str | UnsetType = UNSET
 
 
 class ToolInvalidArgsPayload(SafePayload, frozen=True):
@@ -46,6 +77,8 @@ class ToolInvalidArgsPayload(SafePayload, frozen=True):
     tool_name: str
     transport: str
     validation_error: str
+    step: int | UnsetType = UNSET
+    call_id: str | UnsetType = UNSET
 
 
 class ToolPolicyExhaustedPayload(SafePayload, frozen=True):
@@ -57,6 +90,8 @@ class ToolPolicyExhaustedPayload(SafePayload, frozen=True):
     attempts: int
     last_class: str
     last_error: str = ""
+    step: int | UnsetType = UNSET
+    call_id: str | UnsetType = UNSET
 
 
 class ToolInterruptedPayload(SafePayload, frozen=True):
@@ -70,6 +105,8 @@ class ToolInterruptedPayload(SafePayload, frozen=True):
     transport: str
     on_unknown: str
     outcome: str
+    step: int | UnsetType = UNSET
+    call_id: str | UnsetType = UNSET
 
 
 class ToolApprovalRequestedPayload(SafePayload, frozen=True):
@@ -80,6 +117,11 @@ class ToolApprovalRequestedPayload(SafePayload, frozen=True):
     reason: str = ""
     tags: tuple[str, ...] = ()
     args_summary: Any = None
+    step: int | UnsetType = UNSET
+    call_id: str | UnsetType = UNSET
+    args: msgspec.Raw | UnsetType = UNSET
+    args_cut: CutValue | UnsetType = UNSET
+    masked: bool | UnsetType = UNSET
 
 
 class ToolApprovedPayload(SafePayload, frozen=True):
@@ -88,6 +130,11 @@ class ToolApprovedPayload(SafePayload, frozen=True):
     tool: str
     pause_token: str
     approver_reason: str = ""
+    step: int | UnsetType = UNSET
+    call_id: str | UnsetType = UNSET
+    by: Triple | UnsetType = UNSET
+    event_id: str | UnsetType = UNSET
+    edited: bool | UnsetType = UNSET
 
 
 class ToolRejectedPayload(SafePayload, frozen=True):
@@ -96,6 +143,10 @@ class ToolRejectedPayload(SafePayload, frozen=True):
     tool: str
     pause_token: str
     reason: str = ""
+    step: int | UnsetType = UNSET
+    call_id: str | UnsetType = UNSET
+    by: Triple | UnsetType = UNSET
+    event_id: str | UnsetType = UNSET
 
 
 class ToolAuthRequiredPayload(SafePayload, frozen=True):
@@ -108,6 +159,8 @@ class ToolAuthRequiredPayload(SafePayload, frozen=True):
     state: str
     pause_token: str
     scopes: tuple[str, ...] = ()
+    step: int | UnsetType = UNSET
+    call_id: str | UnsetType = UNSET
 
 
 class ToolAuthCompletedPayload(SafePayload, frozen=True):
@@ -117,6 +170,8 @@ class ToolAuthCompletedPayload(SafePayload, frozen=True):
     binding_scope: str
     state: str
     pause_token: str
+    step: int | UnsetType = UNSET
+    call_id: str | UnsetType = UNSET
 
 
 class MCPResourceUpdatedPayload(SafePayload, frozen=True):

@@ -257,6 +257,10 @@ class Engine(Protocol):
         """
         ...
 
+    async def was_sent(self, run_id: str, event_id: str) -> bool:
+        """Return whether a control with this event id was queued for the run, also once it has ended."""
+        ...
+
     async def result(self, run_id: str) -> Finish:
         """Wait until the run has finished, and return its finish.
 

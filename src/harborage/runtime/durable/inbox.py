@@ -13,10 +13,12 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 
+from msgspec import UNSET
+
 from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Clock
-from harborage.events import ControlRejectedPayload, Event, EventBus, EventType
-from harborage.identity import IdentityError, IdentityRequiredError, Quadruple, require_quadruple
+from harborage.events import ControlRejectedPayload, Event, EventBus, EventType, Triple
+from harborage.identity import Identity, IdentityError, IdentityRequiredError, Quadruple, require_quadruple
 from harborage.runtime.loop.controls import ControlEvent, ControlType, Scope, check_scope
 from harborage.runtime.loop.errors import (
     InboxExistsError,
@@ -64,10 +66,13 @@ async def emit_rejection(
     type: ControlType | str,
     caller_scope: Scope | str,
     error: BaseException | None,
+    *,
+    by: Identity | None = None,
+    event_id: str = "",
 ) -> Event:
     """Publish `control.rejected` for the run, and return the event as it was published.
 
-    A type or scope that is not one of ours is reported as the empty string.
+    A type or scope that is not one of ours is reported as the empty string. `by` sent the control, under `event_id`.
 
     Raises:
         SteeringError: there is no bus, or no error to report.
@@ -81,6 +86,8 @@ async def emit_rejection(
         type=str(type) if type in _TYPES else "",
         reason=str(rejection_reason(error)),
         caller_scope=str(caller_scope) if caller_scope in _SCOPES else "",
+        by=UNSET if by is None else Triple.of(by),
+        event_id=event_id or UNSET,
     )
     return await bus.publish(Event(type=EventType.CONTROL_REJECTED, identity=run_quadruple, payload=payload))
 
@@ -159,6 +166,7 @@ class Inbox:
             payload=None if event.payload is None else codec.to_plain(event.payload, "payload"),
             event_id=event.event_id,
             enqueued_at=self._clock.now(),
+            by=event.by,
         )
         self._queue.append(stamped)
         self._wake()

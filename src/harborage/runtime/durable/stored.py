@@ -94,9 +94,9 @@ class StoredEngine:
         logger: logging.Logger | None = None,
     ) -> None:
         self._controls = ControlSender(store, clock, most=max_unread)
-        self._store = store
+        self._store, self._pauses = store, pauses
         self._reader = RunReader(store)
-        self._pauses = pauses
+        self.was_sent = store.was_sent
         self._agents = agents
         self._worker = worker or new_id()
         self._inboxes = InboxRegistry(clock=clock) if inboxes is None else inboxes

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec import UNSET
 
 from harborage import codec
 from harborage.errors import error_reason
@@ -21,6 +22,7 @@ from harborage.events import (
     TaskCompletedPayload,
     TaskFailedPayload,
     TaskStartedPayload,
+    Triple,
 )
 from harborage.planner import (
     TASK_ERROR_RUN_LOOP,
@@ -141,7 +143,13 @@ async def withdraw(services: AgentServices, who: Quadruple, token: str, write: R
 
 def refuse(services: AgentServices, control: ControlEvent) -> None:
     """Publish that a control came too late: every control ends as applied or as rejected."""
-    payload = ControlRejectedPayload(type=str(control.type), reason="run_ended", caller_scope=str(control.caller_scope))
+    payload = ControlRejectedPayload(
+        type=str(control.type),
+        reason="run_ended",
+        caller_scope=str(control.caller_scope),
+        by=UNSET if control.by is None else Triple.of(control.by),
+        event_id=control.event_id or UNSET,
+    )
     services.emit(EventType.CONTROL_REJECTED, control.identity, payload)
 
 

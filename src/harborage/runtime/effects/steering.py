@@ -10,10 +10,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
+from msgspec import UNSET
+
 from harborage import codec
 from harborage.clock import sleep
 from harborage.errors import InvalidOptionError, error_reason, error_text
-from harborage.events import ControlLifecyclePayload, EventType, PauseResumedPayload
+from harborage.events import BusClosedError, ControlLifecyclePayload, Event, EventType, PauseResumedPayload, Triple
 from harborage.identity import bound
 from harborage.planner import PauseReason, Trajectory
 from harborage.planner.errors import ToolContextLostError
@@ -37,6 +39,7 @@ from harborage.tasks.rules import check_priority
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from harborage.events import EventBus
     from harborage.events.bus import RunWriter
     from harborage.identity import Quadruple
     from harborage.runtime.effects.approval.gate import ApprovalGate
@@ -141,6 +144,19 @@ def failure_code(error: Exception) -> str:
             return "tool_context_lost"
         case _:
             return "apply_failed"
+
+
+async def publish_failure(bus: EventBus, control: ControlEvent, error: Exception) -> None:
+    """Publish a control as received and failed that never reached its run, because there is nothing that it fits."""
+    code = failure_code(error)
+    if code == "scope_mismatch" and isinstance(error, PauseScopeMismatchError):
+        code = "pause_not_found"  # of another principal: nothing says that it is there
+    for kind, outcome, err in (
+        (EventType.CONTROL_RECEIVED, "received", ""),
+        (EventType.CONTROL_APPLIED, "failed", code),
+    ):
+        with suppress(BusClosedError):
+            await bus.publish(Event(kind, control.identity, _lifecycle(control, outcome, err)))
 
 
 async def open_pause(
@@ -259,14 +275,22 @@ async def _resume(
         payload["rejected"] = True
     try:
         answer = RESUMES[control.type]
-        resolved: Pause = await services.pauses.resume(pause.token, answer, payload, who=who, write=write)
+        resolved: Pause = await services.pauses.resume(
+            pause.token, answer, payload, who=who, by=control.by, event_id=control.event_id, write=write
+        )
     except AlreadyResumedError:
         resolved = await services.pauses.status(pause.token, who=who)
         if not _is_resolved_by(control, resolved):
             raise
         if services.publishes_with_record:  # that process recorded no outcome, so it published no event either
             decision = str(resolved.decision or "")
-            body = PauseResumedPayload(token=resolved.token, reason=resolved.reason, decision=decision)
+            body = PauseResumedPayload(
+                token=resolved.token,
+                reason=resolved.reason,
+                decision=decision,
+                by=UNSET if control.by is None else Triple.of(control.by),
+                event_id=control.event_id or UNSET,
+            )
             services.emit(EventType.PAUSE_RESUMED, who, body)
     return Steered(
         control=control,
@@ -420,6 +444,8 @@ async def _resolve_approval(gate: ApprovalGate, control: ControlEvent, write: Ru
         str(payload.get("reason", "")),
         args=None if edited is None else codec.encode(edited, "args"),
         who=control.identity,
+        by=control.by,
+        event_id=control.event_id,
         scopes=_GATE_SCOPES,
         write=write,
     )
@@ -436,4 +462,14 @@ def _record(services: AgentServices, who: Quadruple, control: ControlEvent, erro
 def _emit(
     services: AgentServices, who: Quadruple, type: EventType, control: ControlEvent, outcome: str, err: str = ""
 ) -> None:
-    services.emit(type, who, ControlLifecyclePayload(type=str(control.type), outcome=outcome, err=err))
+    services.emit(type, who, _lifecycle(control, outcome, err))
+
+
+def _lifecycle(control: ControlEvent, outcome: str, err: str) -> ControlLifecyclePayload:
+    return ControlLifecyclePayload(
+        type=str(control.type),
+        outcome=outcome,
+        err=err,
+        by=UNSET if control.by is None else Triple.of(control.by),
+        event_id=control.event_id or UNSET,
+    )

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import Any, Final, assert_never
 
 import msgspec
 
-from harborage.identity import Quadruple
+from harborage.identity import Identity, Quadruple
 from harborage.runtime.loop.errors import InvalidScopeError, ScopeMismatchError, UnknownControlTypeError
-
-if TYPE_CHECKING:
-    from harborage.identity import Quadruple
 
 
 class ControlType(StrEnum):
@@ -101,7 +98,8 @@ class ControlEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """One control for one run, as a caller submits it.
 
     `identity` is the run it is for. `event_id` makes it unique within that run: one that comes twice counts once; empty
-    makes no such promise. `enqueued_at` belongs to the inbox, which stamps it; leave it None.
+    makes no such promise. `enqueued_at` belongs to the inbox, which stamps it; leave it None. `by` is the principal who
+    sent it, None for one of the runtime's own.
     """
 
     type: ControlType
@@ -111,6 +109,7 @@ class ControlEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     payload: dict[str, Any] | None = None
     event_id: str = ""
     enqueued_at: datetime | None = None
+    by: Identity | None = None
 
 
 class TaskCancelled(msgspec.Struct, frozen=True):

@@ -63,7 +63,8 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     `trajectory` is the serialised history of the request; only the call that resolves the pause returns it, so that the
     run can be rebuilt from it. `sealed` is the part of the answer that only the waiting call may read; no list and no
     status contains it. `resolved_by` is the user who resolved the pause, "" if its deadline or the end of its run did.
-    `answering` is the event id of the control with the pending answer, or with the answer that resolved it.
+    `answering` is the event id of the control with the pending answer, or with the answer that resolved it;
+    `answered_by` is the principal who sent the latter, None where that is not known or nobody did.
     """
 
     token: str
@@ -81,6 +82,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     sealed: bytes | None = None
     resolved_by: str = ""
     answering: str = ""
+    answered_by: Identity | None = None
 
     @property
     def is_paused(self) -> bool:
@@ -99,8 +101,13 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
         *,
         sealed: bytes | None = None,
         by: str = "",
+        sender: Identity | None = None,
+        event_id: str = "",
     ) -> Pause:
-        """Return this pause resolved with `decision` at `now`, the answer's `payload` merged over the question's."""
+        """Return this pause resolved with `decision` at `now`, the answer's `payload` merged over the question's.
+
+        `by` is the user who did it; `sender` and `event_id` are those of the control with the answer.
+        """
         answer = self.payload if payload is None else {**(self.payload or {}), **payload}
         return msgspec.structs.replace(
             self,
@@ -110,6 +117,8 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
             resumed_at=now,
             sealed=sealed,
             resolved_by=by,
+            answering=event_id or self.answering,
+            answered_by=sender,
         )
 
     def without_trajectory(self) -> Pause:

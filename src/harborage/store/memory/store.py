@@ -135,6 +135,11 @@ class MemoryStore:
             key=lambda control: control.number,
         )
 
+    async def was_sent(self, run_id: str, event_id: str) -> bool:
+        self._check_open()
+        held = self._tables.runs.get(run_id)
+        return held is not None and event_id in held.event_ids
+
     # ── Queue ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def join(self, worker: str) -> None:

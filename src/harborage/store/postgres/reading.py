@@ -113,6 +113,10 @@ class Reading:
         values = {"run_ids": [*after], "afters": [*after.values()], "limit": limit}
         return [*map(ROWS.control, await fetch(self._database, SQL["unread_behind"], **values))]
 
+    async def was_sent(self, run_id: str, event_id: str) -> bool:
+        """Whether a control with this event id was sent to a run."""
+        return bool(await fetch(self._database, SQL["was_sent"], run_id=run_id, event_id=event_id))
+
     # ── Lists ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def runs(self, query: RunQuery) -> Page[RunRow]:

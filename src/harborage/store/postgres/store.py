@@ -115,6 +115,9 @@ class PostgresStore:
     async def controls_of(self, after: Mapping[str, int], *, limit: int = 100) -> list[ControlRow]:
         return await self._asked(self._reading.controls_of(after, limit))
 
+    async def was_sent(self, run_id: str, event_id: str) -> bool:
+        return await self._asked(self._reading.was_sent(run_id, event_id), run_id)
+
     # ── Queue ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def join(self, worker: str) -> None:

@@ -144,6 +144,10 @@ class Reading:
         found = [row for run_id, number in after.items() for row in self.controls(tx, run_id, number, limit)]
         return sorted(found, key=lambda row: row.number)
 
+    def was_sent(self, tx: Transaction, run_id: str, event_id: str) -> bool:
+        """Whether a control with this event id was sent to a run."""
+        return tx.execute(self._sql["was_sent"], (run_id, event_id)).get is not None
+
     def inboxes(self, tx: Transaction, worker: str) -> dict[str, int]:
         """The runs of a worker that have unread controls, each with the number of the last one."""
         try:

@@ -92,6 +92,9 @@ class SQLiteStore:
     async def controls_of(self, after: Mapping[str, int], *, limit: int = 100) -> list[ControlRow]:
         return await self._read(lambda tx: self._reading.controls_of(tx, after, limit))
 
+    async def was_sent(self, run_id: str, event_id: str) -> bool:
+        return await self._read(lambda tx: self._reading.was_sent(tx, run_id, event_id), run_id)
+
     # ── Queue ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def join(self, worker: str) -> None:

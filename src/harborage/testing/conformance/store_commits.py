@@ -145,6 +145,8 @@ async def controls_reach_a_run_once_and_in_order(bench: StoreBench) -> None:
     expect_equal([control.event_id for control in await store.controls("r")], ["c"], "unread controls")
     expect_equal((await send(store, "r", "a"), (await row(store, "r")).unread), (False, 1), "one that was consumed")
     expect_equal(await store.controls("r", after=controls[2].number), [], "behind the last")
+    known = [await store.was_sent(run_id, name) for run_id, name in (("r", "a"), ("r", "c"), ("r", "x"), ("x", "a"))]
+    expect_equal(known, [True, True, False, False], "which were sent")
 
 
 async def an_inbox_has_a_limit(bench: StoreBench) -> None:

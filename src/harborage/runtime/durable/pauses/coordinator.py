@@ -11,18 +11,16 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET, UnsetType
+
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.errors import HarborageError, InvalidOptionError, error_reason
-from harborage.events import Event, EventBus, EventType, PauseRequestedPayload, PauseResumedPayload, RecordBus
+from harborage.events import Event, EventBus, EventType, PauseRequestedPayload, PauseResumedPayload, RecordBus, Triple
 from harborage.identity import Identity, Quadruple, current_quadruple, effective_quadruple, held_scopes, require_triple
-from harborage.ids import named_id, new_id
-from harborage.planner.decisions import PauseReason
 from harborage.planner.errors import ToolContextLostError
 from harborage.runtime.durable.pauses.errors import (
     AlreadyResumedError,
     CheckpointCorruptError,
-    InvalidReasonError,
-    PauseDecisionError,
     PauseNotFoundError,
     PauseScopeMismatchError,
     UnsupportedFormatVersionError,
@@ -39,7 +37,7 @@ from harborage.runtime.durable.pauses.listing import (
     select_tenants,
     validate_page,
 )
-from harborage.runtime.durable.pauses.record import plain_payload
+from harborage.runtime.durable.pauses.record import checked_decision, checked_reason, pause_token, plain_payload
 from harborage.runtime.durable.pauses.rows import (
     WITHDRAWN,
     decode_row,
@@ -145,10 +143,15 @@ class Coordinator:
         sealed: bytes | None = None,
         who: Who | None = None,
         scopes: frozenset[str] | None = None,
+        by: Identity | UnsetType | None = UNSET,
+        event_id: str = "",
         write: RunWriter | None = None,
         can_wait: bool = False,
     ) -> Pause:
         """Resolve a pause, as its owner or an admin of its tenant. Exactly one caller succeeds.
+
+        `by` is the principal who sent the answer, by default the caller; None says that nobody did. `event_id` is that
+        of the control with the answer.
 
         A rejection needs no live handles, because it does not resume the run. After its deadline a pause is resolved
         with its default, for every caller. Only the call that waits for the pause gets `sealed`. With `can_wait` the
@@ -161,7 +164,7 @@ class Coordinator:
             UnserializableError: the payload cannot be kept; the pause stays open.
             DatabaseError, StoreError: the store refused; the pause stays open.
         """
-        chosen = _decision(decision)
+        chosen = checked_decision(decision)
         caller = _caller(who, "pauses.resume")
         now = self._clock.now()  # before the store is read, so that a slow store makes no answer late
         pause = await self._read(token)
@@ -176,8 +179,11 @@ class Coordinator:
         if chosen.goes_on:
             self._check_handles(pause)
         answer = plain_payload(payload)
-        resolved = pause.resolve(chosen, answer, now, sealed=sealed, by=caller.user_id)
-        return await self._resolve(resolved, _STATUSES[chosen], answer, write, can_wait=can_wait)
+        sender = _identity(caller) if by is UNSET else by
+        user = caller.user_id if sender is None else sender.user_id
+        resolved = pause.resolve(chosen, answer, now, sealed=sealed, by=user, sender=sender, event_id=event_id)
+        status = _STATUSES[chosen]
+        return await self._resolve(resolved, status, answer, write, event_id=event_id, can_wait=can_wait)
 
     async def withdraw(self, token: str, *, who: Who | None = None, write: RunWriter | None = None) -> bool:
         """Reject a pause that no call waits for any more; return False if it was resolved before.
@@ -330,14 +336,14 @@ class Coordinator:
     def _build_pause(self, request: PauseRequest) -> Pause:
         """Return the pause that a request describes, or raise the error that refuses it."""
         owner = _owner(request.identity)
-        reason = _reason(request.reason)
-        default = _decision(request.default)
+        reason = checked_reason(request.reason)
+        default = checked_decision(request.default)
         if request.deadline is not None and request.deadline.tzinfo is None:
             raise InvalidOptionError("deadline", request.deadline, "a time with its zone: datetime(…, tzinfo=UTC)")
         payload = plain_payload(request.payload)
         trajectory = None if request.trajectory is None else request.trajectory.serialize()
         return Pause(
-            token=_token(owner, request.key),
+            token=pause_token(owner, request.key),
             reason=reason,
             state=PauseState.PAUSED,
             identity=owner,
@@ -391,6 +397,7 @@ class Coordinator:
         payload: dict[str, Any] | None,
         write: RunWriter | None = None,
         *,
+        event_id: str = "",
         can_wait: bool = False,
     ) -> Pause:
         """Store that a pause is resolved, publish it, and wake the calls that wait for it here.
@@ -409,7 +416,13 @@ class Coordinator:
             raise AlreadyResumedError.of(self._wake_if_resolved(decode_row(error.row))) from error
         except RowNotFoundError as error:
             raise PauseNotFoundError(resolved.token) from error
-        body = PauseResumedPayload(token=resolved.token, reason=resolved.reason, decision=str(resolved.decision or ""))
+        body = PauseResumedPayload(
+            token=resolved.token,
+            reason=resolved.reason,
+            decision=str(resolved.decision or ""),
+            by=UNSET if resolved.answered_by is None else Triple.of(resolved.answered_by),
+            event_id=event_id or UNSET,
+        )
         self._publish(Event(type=EventType.PAUSE_RESUMED, identity=resolved.identity, payload=body))
         self._waiters.wake(resolved)
         return resolved
@@ -459,6 +472,10 @@ def _caller(who: Who | None, operation: str) -> Who:
     return caller
 
 
+def _identity(who: Who) -> Identity:
+    return who.identity if isinstance(who, Quadruple) else who
+
+
 def _owner(who: Who) -> Quadruple:
     """Return the owner with its run: its own, else the ambient one if that belongs to the same triple."""
     require_triple(who, "pauses.request")
@@ -467,24 +484,3 @@ def _owner(who: Who) -> Quadruple:
     if not owner.run_id and ambient is not None and is_same_triple(ambient, owner):
         return ambient
     return owner
-
-
-def _reason(reason: PauseReason) -> PauseReason:
-    try:
-        return PauseReason(reason)
-    except ValueError:
-        raise InvalidReasonError(reason) from None
-
-
-def _decision(decision: PauseDecision) -> PauseDecision:
-    try:
-        return PauseDecision(decision)
-    except ValueError:
-        raise PauseDecisionError(decision) from None
-
-
-def _token(owner: Quadruple, key: str) -> str:
-    """Return a new token, or the token of a key of this owner, so that a repeated request opens no second pause."""
-    if not key:
-        return new_id()
-    return named_id(owner.tenant_id, owner.user_id, owner.session_id, owner.run_id, key)

@@ -13,11 +13,17 @@ from typing import Any
 import msgspec
 
 from harborage import codec
-from harborage.identity import Identity
+from harborage.identity import Identity, Quadruple
+from harborage.ids import named_id, new_id
 from harborage.planner.decisions import PauseReason
 from harborage.planner.errors import TrajectoryCorruptError
 from harborage.planner.trajectory import Trajectory
-from harborage.runtime.durable.pauses.errors import CheckpointCorruptError, UnsupportedFormatVersionError
+from harborage.runtime.durable.pauses.errors import (
+    CheckpointCorruptError,
+    InvalidReasonError,
+    PauseDecisionError,
+    UnsupportedFormatVersionError,
+)
 from harborage.runtime.loop.pauses import Pause, PauseDecision, PauseState
 
 FORMAT_VERSION = 1
@@ -148,3 +154,24 @@ def _read_record(found: dict[str, Any], token: str) -> PauseRecord:
         return msgspec.convert(found, PauseRecord)
     except msgspec.ValidationError as error:
         raise CheckpointCorruptError(token, str(error)) from error
+
+
+def checked_reason(reason: PauseReason) -> PauseReason:
+    try:
+        return PauseReason(reason)
+    except ValueError:
+        raise InvalidReasonError(reason) from None
+
+
+def checked_decision(decision: PauseDecision) -> PauseDecision:
+    try:
+        return PauseDecision(decision)
+    except ValueError:
+        raise PauseDecisionError(decision) from None
+
+
+def pause_token(owner: Quadruple, key: str) -> str:
+    """Return a new token, or the token of a key of this owner, so that a repeated request opens no second pause."""
+    if not key:
+        return new_id()
+    return named_id(owner.tenant_id, owner.user_id, owner.session_id, owner.run_id, key)

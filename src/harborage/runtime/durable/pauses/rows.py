@@ -12,6 +12,7 @@ import msgspec
 
 from harborage import codec
 from harborage.errors import error_reason
+from harborage.identity import Identity
 from harborage.planner.decisions import PauseReason
 from harborage.planner.errors import TrajectoryCorruptError
 from harborage.planner.trajectory import Trajectory
@@ -41,12 +42,15 @@ class _Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The answer. `decision` is set if the status of the row does not give it."""
+    """The answer. `decision` is set if the status of the row does not give it; `by` and `event_id` are those of the
+    control with the answer."""
 
     format_version: int
     payload: dict[str, Any] | None = None
     sealed: bytes | None = None
     decision: PauseDecision | None = None
+    by: Identity | None = None
+    event_id: str = ""
 
 
 class _Version(msgspec.Struct, frozen=True):
@@ -91,6 +95,8 @@ def encode_resolution(resolved: Pause, status: PauseStatus, payload: dict[str, A
         payload=payload,
         sealed=resolved.sealed,
         decision=None if is_implied else resolved.decision,
+        by=resolved.answered_by,
+        event_id=resolved.answering,
     )
     return SettlePause(
         token=resolved.token,
@@ -137,7 +143,15 @@ def _pause_of(row: PauseRow) -> Pause:
     answer = _read(row.answer, _Answer, row.token) if row.answer else _Answer(format_version=FORMAT_VERSION)
     payload = WITHDRAWN if row.status is PauseStatus.CANCELLED else answer.payload
     at = moment(row.opened_at if row.settled_at is None else row.settled_at)
-    return pause.resolve(answer.decision or decision, payload, at, sealed=answer.sealed, by=row.settled_by)
+    return pause.resolve(
+        answer.decision or decision,
+        payload,
+        at,
+        sealed=answer.sealed,
+        by=row.settled_by,
+        sender=answer.by,
+        event_id=answer.event_id,
+    )
 
 
 def decode_trajectory(pause: Pause) -> Trajectory | None:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Timers
@@ -29,6 +30,7 @@ from harborage.events import (
     ToolApprovalRequestedPayload,
     ToolApprovedPayload,
     ToolRejectedPayload,
+    Triple,
 )
 from harborage.identity import Identity, Quadruple, require_triple
 from harborage.planner.decisions import PauseReason
@@ -215,12 +217,15 @@ class ApprovalGate:
         *,
         args: bytes | None = None,
         who: Identity | Quadruple | None = None,
+        by: Identity | UnsetType | None = UNSET,
+        event_id: str = "",
         scopes: frozenset[str] | None = None,
         write: RunWriter | None = None,
     ) -> Pause:
         """Answer a waiting call, once; return the resolved pause. With `args` an approval replaces the arguments.
 
-        `who` answers, by default the ambient identity, with `scopes`, by default the ambient ones.
+        `who` answers, by default the ambient identity, with `scopes`, by default the ambient ones. `by` sent the
+        answer, by default `who`, under `event_id`.
 
         Raises:
             GateClosedError, ApprovalDecisionError, InvalidApprovalError, ApprovalScopeRequiredError,
@@ -237,7 +242,8 @@ class ApprovalGate:
             raise ApprovalNotFoundError(token)
         if args is not None and call.objection is not None and (reason_against := call.objection(args)):
             raise InvalidApprovalError(f"{call.request.tool!r} does not take these arguments: {reason_against}")
-        resolved = await self._resolve(call, chosen, redacted, args=args, who=who, scopes=held, write=write)
+        resume = partial(self._coordinator.resume, who=who, by=by, event_id=event_id, scopes=held, write=write)
+        resolved = await self._resolve(call, chosen, redacted, args, resume)
         if (resolved.payload or {}).get("fingerprint") != _fingerprint(call.request):
             raise ApprovalMismatchError(token, call.request.tool)
         return resolved.shown()
@@ -329,11 +335,8 @@ class ApprovalGate:
         call: WaitingCall,
         decision: ApprovalDecision,
         reason: str,
-        *,
         args: bytes | None,
-        who: Identity | Quadruple | None,
-        scopes: frozenset[str],
-        write: RunWriter | None,
+        resume: Callable[..., Awaitable[Pause]],
     ) -> Pause:
         """Resolve the pause of a call; if that fails, the call keeps waiting."""
         approved = call.request.args if args is None else args
@@ -341,16 +344,7 @@ class ApprovalGate:
         payload = answer_payload(decision, reason, fingerprint, is_edited=args is not None)
         call.is_being_answered = True
         try:
-            return await self._coordinator.resume(
-                call.token,
-                PauseDecision(decision),
-                payload,
-                sealed=args,
-                who=who,
-                scopes=scopes,
-                write=write,
-                can_wait=True,
-            )
+            return await resume(call.token, PauseDecision(decision), payload, sealed=args, can_wait=True)
         except AlreadyResumedError as error:
             raise ApprovalNotFoundError(call.token) from error
         except BaseException:
@@ -361,14 +355,29 @@ class ApprovalGate:
         verdict = judge(resolved, request)
         match verdict:
             case Granted(args, reason):
-                approved = ToolApprovedPayload(tool=request.tool, pause_token=resolved.token, approver_reason=reason)
+                approved = ToolApprovedPayload(
+                    tool=request.tool,
+                    pause_token=resolved.token,
+                    approver_reason=reason,
+                    step=request.step or UNSET,
+                    call_id=request.call_id or UNSET,
+                    edited=args != request.args,
+                    **_answered(resolved),
+                )
                 try:
                     await self._publish(EventType.TOOL_APPROVED, request, approved)
                 except Exception as error:
                     raise ApprovalUnrecordedError(resolved.token, request.tool, args) from error
                 return args
             case Refused(reason):
-                rejected = ToolRejectedPayload(tool=request.tool, pause_token=resolved.token, reason=reason)
+                rejected = ToolRejectedPayload(
+                    tool=request.tool,
+                    pause_token=resolved.token,
+                    reason=reason,
+                    step=request.step or UNSET,
+                    call_id=request.call_id or UNSET,
+                    **_answered(resolved),
+                )
                 refusal = ToolRejectedError(request.tool, reason, request.identity)
                 try:
                     await self._publish(EventType.TOOL_REJECTED, request, rejected)
@@ -389,6 +398,13 @@ def _requested(request: ApprovalRequest, reason: str, summary: Any, token: str) 
         tool=request.tool, pause_token=token, reason=reason, tags=request.tags, args_summary=summary
     )
     return Event(type=EventType.TOOL_APPROVAL_REQUESTED, identity=request.identity, payload=payload)
+
+
+def _answered(resolved: Pause) -> dict[str, Any]:
+    """Return who answered, and under which event id; nothing where a deadline did, or the end of the run."""
+    if resolved.answered_by is None:
+        return {}
+    return {"by": Triple.of(resolved.answered_by), "event_id": resolved.answering or UNSET}
 
 
 def _fingerprint(request: ApprovalRequest) -> str:

@@ -42,7 +42,8 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `key` identifies the call, for example by run and position: repeated under it after a restart, the call waits
     for its first pause. `deadline` is the run's: a later answer has no effect, so a gate that rejects by default does
-    so then. `question` is what a hook of a capability asks the approver; it is empty for every other call.
+    so then. `question` is what a hook of a capability asks the approver; it is empty for every other call. `step`, from
+    1, and `call_id` name the call in events; 0 and "" where they are not known.
     """
 
     tool: str
@@ -54,6 +55,8 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
     args_schema: dict[str, Any] | None = None
     deadline: datetime | None = None
     question: str = ""
+    step: int = 0
+    call_id: str = ""
 
     def __post_init__(self) -> None:
         force_setattr(self, "tags", names_of(self.tags, "tags"))

@@ -41,6 +41,10 @@ join harborage_controls as control on control.run = run.num
 where run.run_id = :run_id and control.consumed is null and control.num > :after
 order by control.num limit :limit;
 
+-- name: was_sent
+select 1 from harborage_runs as run join harborage_controls as control on control.run = run.num
+where run.run_id = :run_id and control.event_id = :event_id;
+
 -- name: unread_of_runs
 select control.num, run.run_id, control.event_id, control.type, control.sent_at, control.data
 from unnest(:nums::bigint[]) as wanted (num)

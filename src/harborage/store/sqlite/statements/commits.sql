@@ -216,6 +216,10 @@ UPDATE harborage_pauses SET answering = '' WHERE token = :token AND answering = 
 -- name: is_sent
 SELECT 1 FROM harborage_controls WHERE run = :run AND event_id = :event_id;
 
+-- name: was_sent
+SELECT 1 FROM harborage_runs AS run JOIN harborage_controls AS control ON control.run = run.num
+WHERE run.run_id = :run_id AND control.event_id = :event_id;
+
 -- name: send
 INSERT INTO harborage_controls (run, event_id, type, sent_at, data) VALUES (:run, :event_id, :type, :now, :data)
 ON CONFLICT (run, event_id) DO NOTHING
