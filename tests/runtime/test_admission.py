@@ -53,7 +53,7 @@ async def test_a_spawn_beyond_a_limit_is_refused_and_the_planner_sees_why(runtim
     finish = await bench.run("parent")
     assert f"{limit} allows (3)" in finish.payload["error"]
     assert len(await bench.rt.tasks.list(ME)) == (3 if limit == "max_running" else 4)
-    groups = (await bench.rt._parts.store.groups(GroupQuery(statuses=(GroupStatus.OPEN,)))).rows
+    groups = (await bench.rt.parts.store.groups(GroupQuery(statuses=(GroupStatus.OPEN,)))).rows
     assert groups == []
 
 

@@ -195,7 +195,7 @@ async def test_a_control_that_makes_no_sense_does_not_reach_its_run(runtimes: Ru
     if "identity" in wrong and wrong["identity"].run_id == "MINE":
         wrong["identity"] = msgspec.structs.replace(wrong["identity"], run_id=run.id)
     with pytest.raises(error):
-        await bench.rt._parts.engine.send(run.id, control(run.who, **wrong))
+        await bench.rt.parts.engine.send(run.id, control(run.who, **wrong))
     await settle()
     assert bench.controls == []
     assert await run.message("hello")
@@ -210,14 +210,14 @@ async def test_a_foreign_admin_may_steer(runtimes: Runtimes) -> None:
     run = await bench.start()
     await bench.paused(run)
     far = control(run.who, type=ControlType.RESUME, caller_tenant="t2", payload=None)
-    assert await bench.rt._parts.engine.send(run.id, far)
+    assert await bench.rt.parts.engine.send(run.id, far)
     assert await bench.end(run) == GOAL
 
 
 async def test_a_run_that_is_not_there_takes_nothing(runtimes: Runtimes) -> None:
     """Neither looks nor controls."""
     bench = await runtimes([GOAL])
-    engine = bench.rt._parts.engine
+    engine = bench.rt.parts.engine
     for attempt in (
         engine.send("nobody", control(Quadruple("t", "u", "s", "nobody"))),
         engine.result("nobody"),

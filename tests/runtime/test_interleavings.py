@@ -293,7 +293,7 @@ class Player:
 
     def check_inboxes(self) -> None:
         """None is open any more."""
-        assert len(self.rt._parts.engine._inboxes) == 0
+        assert len(self.rt.parts.engine._inboxes) == 0
 
 
 def dict_of(observation: Any) -> dict[str, Any]:

@@ -207,7 +207,7 @@ async def test_a_run_without_limits_sees_its_own_cost_and_asks_no_store() -> Non
         run = await rt.start("go", who=WHO)
         with pytest.raises(Exception, match="3 steps without a finish"):
             await run.finished()
-        assert rt._parts.agents.live(run.id) is None
+        assert rt.parts.agents.live(run.id) is None
     assert [one.cost_spent for one in planner.seen] == [0, 250_000, 500_000]
     assert {one.hop_budget for one in planner.seen} == {-1}
 

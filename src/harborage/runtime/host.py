@@ -263,8 +263,8 @@ class Runtime:
         session, and is remembered in it; by default as its agent says. `scope` is what the handle may do: an owner
         steers the run, an admin also changes its priority. `deps` is what tools get as `CallContext.deps`; it is never
         recorded, and may be left to a factory. A start with the `key` of an earlier one in the session returns the
-        handle of that run. `tags` mark the run for `runs`. `messages` are what was said before, such as those of a
-        result: the run goes on from there.
+        handle of that run. `tags` mark the run for `runs`, `description` is what lists show. `messages` are what was
+        said before, such as those of a result: the run goes on from there.
 
         Raises:
             RuntimeClosedError, EngineElsewhereError: outside `async with`, or on another event loop than that.

@@ -19,7 +19,7 @@ from harborage.runtime.durable.inbox import emit_rejection
 from harborage.runtime.durable.pauses.errors import AlreadyResumedError, PauseError
 from harborage.runtime.loop.controls import ANSWERS, ControlEvent, ControlType, Scope, answered_pause, check_scope
 from harborage.runtime.loop.errors import InboxFullError, NoOutstandingPauseError, PayloadInvalidError, SteeringError
-from harborage.runtime.loop.payload import validate_payload
+from harborage.runtime.loop.payload import validate_answer, validate_payload
 from harborage.runtime.loop.workflow_waits import value_of_answer
 from harborage.runtime.pending import PauseFinder, Pending
 from harborage.tasks.rules import check_priority
@@ -366,6 +366,8 @@ class Run(Generic[OutT_co]):
         try:
             check_scope(type, self.scope, self.who.tenant_id, self.who)
             validate_payload(payload)
+            if type in ANSWERS:
+                validate_answer(payload)
         except SteeringError as error:
             await self._publish_refusal(control, error)
             raise

@@ -18,7 +18,7 @@ from harborage.runtime.durable.histories import request_of
 from harborage.runtime.durable.journal import decode_entries
 from harborage.runtime.effects.contexts import checked_inputs
 from harborage.runtime.effects.dependencies import check_given
-from harborage.runtime.effects.options import check_key, check_start, checked_tags
+from harborage.runtime.effects.options import check_description, check_key, check_start, checked_tags
 from harborage.runtime.loop.context import ContextRequest
 from harborage.runtime.loop.controls import Scope
 from harborage.runtime.loop.limits import Limits
@@ -64,14 +64,17 @@ class RunOptions(TypedDict, total=False):
     key: str
     tags: Mapping[str, str]
     messages: Sequence[Message]
+    description: str
 
 
 class Begun(NamedTuple):
-    """A run that was started, or that a start with the same key started before: how its handle is made."""
+    """A run that was started, or, if it `is_known`, that a start with the same key started before: how its handle is
+    made."""
 
     who: Quadruple
     since: int
     decode: Callable[[Any], Any] | None
+    is_known: bool = False
 
 
 class Started(NamedTuple):
@@ -118,8 +121,10 @@ class RunStarter:
         key: str = "",
         tags: Mapping[str, str] = {},
         messages: Iterable[Message] = (),
+        description: str = "",
+        needs_goal: bool = True,
     ) -> Begun:
-        """Start a run as `Runtime.start` says.
+        """Start a run as `Runtime.start` says; unless it `needs_goal`, its goal may be empty.
 
         Raises:
             Exception: as of `Runtime.start`.
@@ -129,7 +134,8 @@ class RunStarter:
         text, media = split_goal(given_goal)
         require_triple(who, "start")
         assert who is not None
-        check_start(text, deadline, priority=priority, max_steps=max_steps, scope=scope)
+        check_start(text, deadline, priority=priority, max_steps=max_steps, scope=scope, needs_goal=needs_goal)
+        check_description(description)
         check_key(key)
         check_given(deps, chosen.deps, getattr(chosen.value, "name", chosen.name), parts.deps)
         limits = chosen.options.limits.replaced(limits)
@@ -141,7 +147,7 @@ class RunStarter:
             identity=who.with_run(""),
             kind=TaskKind.FOREGROUND,
             query=text,
-            description=MESSAGE if remembers else "",
+            description=description or (MESSAGE if remembers else ""),
             priority=priority,
             idempotency_key=key,
             input_artifact_ids=(*inputs, *(ref.id for ref in attached)),
@@ -154,7 +160,7 @@ class RunStarter:
         given = await chosen.context_providers.resolve_choice(with_messages(context, messages), asked)
         options = StartOptions(chosen.name, max_steps, given, limits=limits, remembers=remembers, deps=deps)
         started = await self.start(wanted, options)
-        return Begun(started.who, 0 if started.is_known else since, chosen.decode)
+        return Begun(started.who, 0 if started.is_known else since, chosen.decode, started.is_known)
 
     async def start(self, wanted: SpawnRequest, start: StartOptions) -> Started:
         """Start the run of a task that a caller asks for, unless a request with its key did.

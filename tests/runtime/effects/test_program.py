@@ -188,7 +188,7 @@ async def test_a_blocked_run_keeps_its_task_running(runtimes: Runtimes) -> None:
     bench = await runtimes(Stateless(call("read")), tools=world.tools())
     run = await bench.start()
     await settle()
-    parts = bench.rt._parts
+    parts = bench.rt.parts
     history = await run.history()
     crew = bench.rt._open[1]
     await crew.aclose()
@@ -218,7 +218,7 @@ async def test_a_fork_repeats_no_call(runtimes: Runtimes) -> None:
     world.calls.clear()
     forked = RecordingPlanner(ScriptedPlanner([call("read", "b"), everything]))
     other = await runtimes(forked, tools=world.tools())
-    parts = other.rt._parts
+    parts = other.rt.parts
     asked = request_of(run.id, decode_entries(history, run.id))
     request = msgspec.structs.replace(asked, who=ME.with_run("fork"), task_id="fork")
     await parts.engine.start("fork", request, seed=history[: upto + 1])

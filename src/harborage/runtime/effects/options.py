@@ -200,8 +200,10 @@ def check_objects(**parts: object) -> None:
             raise InvalidOptionError(name, part, _OBJECTS[name])
 
 
-def check_start(goal: object, deadline: object, *, priority: object, max_steps: object, scope: object) -> None:
-    """Accept what a run can be started with.
+def check_start(
+    goal: object, deadline: object, *, priority: object, max_steps: object, scope: object, needs_goal: bool = True
+) -> None:
+    """Accept what a run can be started with; unless it `needs_goal`, the goal may be empty.
 
     Raises:
         InvalidOptionError: the goal is no text, the priority no whole number from -1000 to 1000, or as for
@@ -211,7 +213,7 @@ def check_start(goal: object, deadline: object, *, priority: object, max_steps: 
     if not isinstance(goal, str):
         raise InvalidOptionError("start: goal", goal, "a text")
     check_priority(priority, "start: priority")
-    if not goal:
+    if not goal and needs_goal:
         raise ValueError("start needs a goal")
     check_start_options("start", deadline, max_steps=max_steps, scope=scope)
 
@@ -243,6 +245,16 @@ def check_key(key: object) -> None:
     """
     if not isinstance(key, str) or len(key) > _MOST_CHARS or not key.isprintable():
         raise InvalidOptionError("key", key, f"a text of up to {_MOST_CHARS} printable characters")
+
+
+def check_description(description: object) -> None:
+    """Accept what a run is described by in lists.
+
+    Raises:
+        InvalidOptionError: it is no text.
+    """
+    if not isinstance(description, str):
+        raise InvalidOptionError("start: description", description, "a text")
 
 
 def check_start_options(method: str, deadline: object, *, max_steps: object, scope: object) -> None:

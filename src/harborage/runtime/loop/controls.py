@@ -82,6 +82,15 @@ def _rank(other: str) -> int:
     raise TypeError(f"a Scope compares with a Scope only, not with {type(other).__name__}; convert it with Scope(…)")
 
 
+class Remember(StrEnum):
+    """How long an approval holds beyond the call that it is for."""
+
+    RUN = "run"
+    """The same tool, until the run ends."""
+    ALWAYS = "always"
+    """The same tool with the same arguments, in all runs of the principal."""
+
+
 ANSWERS: Final = frozenset({ControlType.APPROVE, ControlType.REJECT, ControlType.RESUME})
 """The controls that resolve a pause."""
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from harborage import codec
+from harborage.runtime.loop.controls import Remember
 from harborage.runtime.loop.errors import PayloadInvalidError, UnsupportedPayloadValueError
+
+_REMEMBERED = frozenset(Remember)
 
 MAX_PAYLOAD_DEPTH = 6
 """Levels of dicts and lists; the payload itself is the first."""
@@ -20,6 +23,29 @@ MAX_PAYLOAD_STRING_LEN = 4096
 """Code points of one string value; keys are bounded by the total alone."""
 MAX_PAYLOAD_TOTAL_BYTES = 16 * 1024
 """Bytes of the payload's canonical JSON."""
+
+
+def validate_answer(payload: dict[str, Any] | None) -> None:
+    """Accept the payload of an approval, rejection or RESUME, whose keys have these types where they are there.
+
+    Raises:
+        PayloadInvalidError: one has another type, or `args` and `args_patch` are both there.
+    """
+    body = {} if payload is None else payload
+    token = body.get("token")
+    if token is not None and not isinstance(token, str):
+        raise _no_answer("token", "is the text that names a pause")
+    for name in ("args", "args_patch"):
+        if body.get(name) is not None and not isinstance(body[name], dict):
+            raise _no_answer(name, "is a JSON object of arguments")
+    if body.get("args") is not None and body.get("args_patch") is not None:
+        raise _no_answer("args_patch", "changes some arguments and args replaces all; send one of them")
+    if body.get("remember") is not None and body["remember"] not in _REMEMBERED:
+        raise _no_answer("remember", "is run or always")
+
+
+def _no_answer(name: str, fix: str) -> PayloadInvalidError:
+    return PayloadInvalidError(f"control payload: {name} {fix}, or is left out", bound=name)
 
 
 def validate_payload(payload: dict[str, Any] | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-from harborage.server.families import artifacts, pauses, tokens, tools
+from harborage.server.families import artifacts, control, pauses, tokens, tools
 from harborage.server.services import Endpoint, Endpoints
 
 ENDPOINTS: Final[Endpoints] = MappingProxyType[str, Endpoint](
@@ -14,5 +14,6 @@ ENDPOINTS: Final[Endpoints] = MappingProxyType[str, Endpoint](
         **pauses.ENDPOINTS,
         **tokens.ENDPOINTS,
         **tools.ENDPOINTS,
+        **control.ENDPOINTS,
     }
 )

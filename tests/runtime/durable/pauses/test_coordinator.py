@@ -12,7 +12,7 @@ import pytest
 
 from harborage.codec import UnserializableError
 from harborage.errors import InvalidOptionError
-from harborage.events import MemoryEventBus, PauseRequestedPayload, PauseResumedPayload
+from harborage.events import MemoryEventBus, PauseRequestedPayload, PauseResumedPayload, Triple
 from harborage.identity import Identity, IdentityRequiredError, Quadruple, bound
 from harborage.planner import ProcessLocalHandleRegistry, ToolContext, Trajectory
 from harborage.runtime.pauses import (
@@ -168,7 +168,7 @@ async def test_resuming_resolves_once_and_publishes(
     assert (resolved.paused_at, resolved.resumed_at) == (pause.paused_at, clock.now())
     assert resolved.payload == {"ask": "city?", "tries": 2}
     assert recorder.payloads(PauseResumedPayload) == [
-        PauseResumedPayload(token=pause.token, reason="await_input", decision="resume")
+        PauseResumedPayload(token=pause.token, reason="await_input", decision="resume", by=Triple.of(owner))
     ]
     assert recorder.events[-1].identity == owner
 

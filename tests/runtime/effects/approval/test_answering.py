@@ -13,6 +13,7 @@ from harborage.events import (
     MemoryEventBus,
     ToolApprovedPayload,
     ToolRejectedPayload,
+    Triple,
 )
 from harborage.identity import IdentityRequiredError, Quadruple, bound
 from harborage.runtime.approval import (
@@ -65,7 +66,7 @@ async def test_a_rejected_call_does_not_run(
     assert (caught.value.tool, caught.value.reason, caught.value.identity) == ("pay", "too much", owner)
     assert recorder.types == ["pause.requested", "tool.approval_requested", "pause.resumed", "tool.rejected"]
     assert recorder.payloads(ToolRejectedPayload) == [
-        ToolRejectedPayload(tool="pay", pause_token=token, reason="too much")
+        ToolRejectedPayload(tool="pay", pause_token=token, reason="too much", by=Triple.of(owner))
     ]
     payload = (await coordinator.status(token)).payload or {}
     assert (payload["rejected"], payload["reason"]) == (True, "too much")

@@ -16,6 +16,7 @@ from harborage.events import (
     RedactionFailedError,
     ToolApprovalRequestedPayload,
     ToolApprovedPayload,
+    Triple,
 )
 from harborage.identity import IdentityRequiredError, Quadruple
 from harborage.runtime.approval import (
@@ -113,7 +114,7 @@ async def test_an_approved_call_gets_its_very_bytes(
         )
     ]
     assert recorder.payloads(ToolApprovedPayload) == [
-        ToolApprovedPayload(tool="pay", pause_token=token, approver_reason="fine")
+        ToolApprovedPayload(tool="pay", pause_token=token, approver_reason="fine", by=Triple.of(owner), edited=False)
     ]
     assert {event.identity for event in recorder.events} == {owner}
 
