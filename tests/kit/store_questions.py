@@ -19,6 +19,7 @@ from harborage.store import (
     Commit,
     DecidePatch,
     DropAnswer,
+    EventCountQuery,
     EventQuery,
     GroupQuery,
     GroupStatus,
@@ -118,6 +119,17 @@ EVENTS = (
     EventQuery(tenant=ME.tenant_id, newest_first=True, since=1, until=2_000_000),
     EventQuery(tenant=ME.tenant_id, user=ME.user_id),
 )
+COUNTED = EventCountQuery(
+    tenants=(ME.tenant_id, "t2"),
+    users=(ME.user_id, "u2"),
+    sessions=(ME.session_id, "s0"),
+    run_ids=("r1", "r2"),
+    types=("a", "b"),
+    since=1,
+    until=2_000_000,
+    start=0,
+    bucket=1_000_000,
+)
 SESSIONS = (
     SessionQuery(),
     SessionQuery(tenant=ME.tenant_id, seen_since=1, seen_until=2_000_000_000_000_000),
@@ -151,6 +163,7 @@ async def _read(store: Store) -> None:
         await store.groups(groups)
     for events in EVENTS:
         await store.events(events)
+    await store.count_events(COUNTED)
     for sessions in SESSIONS:
         await store.sessions(sessions)
     await store.entries("r1")

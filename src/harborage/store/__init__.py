@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from harborage.store.port import Store as Store
     from harborage.store.port import Upkeep as Upkeep
     from harborage.store.port import Views as Views
+    from harborage.store.queries import EventCount as EventCount
+    from harborage.store.queries import EventCountQuery as EventCountQuery
     from harborage.store.queries import EventQuery as EventQuery
     from harborage.store.queries import GroupQuery as GroupQuery
     from harborage.store.queries import Orphan as Orphan
@@ -65,7 +67,10 @@ else:
                 "NewRun SendControl SettlePause"
             ),
             "harborage.store.port": "Claimed Queue Records SessionChange Sessions Store Upkeep Views",
-            "harborage.store.queries": "EventQuery GroupQuery Orphan Page PauseQuery RunCounts RunQuery SessionQuery",
+            "harborage.store.queries": (
+                "EventCount EventCountQuery EventQuery GroupQuery Orphan Page PauseQuery RunCounts RunQuery "
+                "SessionQuery"
+            ),
             "harborage.store.rows": (
                 "EVENT_STEP LIVE ControlRow EventRow GroupLeft GroupRow GroupStatus Lease PatchRow PauseRow "
                 "PauseStatus RunRow SessionRow Status"

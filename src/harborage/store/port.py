@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from harborage.store.commit import Commit, Committed
     from harborage.store.examining import Examined, Judges, Part, Place
     from harborage.store.queries import (
+        EventCount,
+        EventCountQuery,
         EventQuery,
         GroupQuery,
         Orphan,
@@ -195,6 +197,10 @@ class Views(Protocol):
 
     async def events(self, query: EventQuery) -> list[EventRow]:
         """The events of a query."""
+        ...
+
+    async def count_events(self, query: EventCountQuery) -> list[EventCount]:
+        """How many events a query finds by slot and type, in this order; what there is none of is left out."""
         ...
 
     async def sessions(self, query: SessionQuery) -> Page[SessionRow]:

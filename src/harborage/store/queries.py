@@ -121,6 +121,32 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     limit: int = 100
 
 
+class EventCountQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events to count, in slots of `bucket` nanoseconds from the moment `start` on, in nanoseconds since 1970.
+
+    They are in one of these sessions, of one of these users of one of these tenants; `since` is included, `until` is
+    not. No run ids are all runs, no types all types.
+    """
+
+    tenants: tuple[str, ...]
+    users: tuple[str, ...]
+    sessions: tuple[str, ...]
+    run_ids: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    since: int
+    until: int
+    start: int
+    bucket: int
+
+
+class EventCount(NamedTuple):
+    """How many events of a type a slot has; the first slot is 0."""
+
+    slot: int
+    type: str
+    events: int
+
+
 class SessionQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which sessions, last opened first. `seen_since` and `seen_until` bound when something last happened in them.
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-from harborage.server.families import artifacts, control, pauses, tokens, tools
+from harborage.server.families import artifacts, control, events, pauses, tokens, tools
 from harborage.server.services import Endpoint, Endpoints
 
 ENDPOINTS: Final[Endpoints] = MappingProxyType[str, Endpoint](
     {
         **artifacts.ENDPOINTS,
+        **events.ENDPOINTS,
         **pauses.ENDPOINTS,
         **tokens.ENDPOINTS,
         **tools.ENDPOINTS,

@@ -17,6 +17,7 @@ from harborage.store.errors import EntryDamagedError, RowNotFoundError, WorkerKn
 from harborage.store.memory.conditions import check
 from harborage.store.memory.tables import HeldRun, Tables
 from harborage.store.memory.views import (
+    count_events,
     find_events,
     find_groups,
     find_pauses,
@@ -26,7 +27,18 @@ from harborage.store.memory.views import (
     has_run,
 )
 from harborage.store.port import MAX_ATTEMPTS, Claimed, SessionChange
-from harborage.store.queries import EventQuery, GroupQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
+from harborage.store.queries import (
+    EventCount,
+    EventCountQuery,
+    EventQuery,
+    GroupQuery,
+    Orphan,
+    Page,
+    PauseQuery,
+    RunCounts,
+    RunQuery,
+    SessionQuery,
+)
 from harborage.store.rows import (
     ControlRow,
     EventRow,
@@ -241,6 +253,10 @@ class MemoryStore:
         else:
             rows = [row for log in logs.values() for row in log]
         return find_events(rows, query)
+
+    async def count_events(self, query: EventCountQuery) -> list[EventCount]:
+        self._check_open()
+        return count_events(self._tables.events, query)
 
     async def sessions(self, query: SessionQuery) -> Page[SessionRow]:
         self._check_open()

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from harborage.store.queries import EventQuery, GroupQuery, Page, PauseQuery, RunQuery, SessionQuery
+from harborage.store.queries import (
+    EventCount,
+    EventCountQuery,
+    EventQuery,
+    GroupQuery,
+    Page,
+    PauseQuery,
+    RunQuery,
+    SessionQuery,
+)
 from harborage.store.rows import EventRow, GroupRow, PauseRow, PauseStatus, RunRow, SessionRow, Status
 
 if TYPE_CHECKING:
@@ -52,6 +62,22 @@ def find_events(rows: Iterable[EventRow], query: EventQuery) -> list[EventRow]:
     ]
     found.sort(key=lambda row: row.sequence, reverse=back)
     return found[: query.limit]
+
+
+def count_events(logs: Mapping[Identity, Sequence[EventRow]], query: EventCountQuery) -> list[EventCount]:
+    """How many events a query finds, by slot and type."""
+    counts: Counter[tuple[int, str]] = Counter()
+    for who, rows in logs.items():
+        if not (who.tenant_id in query.tenants and who.user_id in query.users and who.session_id in query.sessions):
+            continue
+        counts.update(
+            ((row.at * 1_000 - query.start) // query.bucket, row.type)
+            for row in rows
+            if query.since <= row.at < query.until
+            and row.run_id in (query.run_ids or (row.run_id,))
+            and row.type in (query.types or (row.type,))
+        )
+    return [EventCount(*key, count) for key, count in sorted(counts.items())]
 
 
 def has_run(query: RunQuery, row: RunRow) -> bool:

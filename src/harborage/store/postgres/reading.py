@@ -12,6 +12,8 @@ from harborage.store.errors import EntryDamagedError, RowNotFoundError
 from harborage.store.postgres.statements import SQL, fetch, fetchrow, fetchval
 from harborage.store.queries import (
     COUNT_CAP,
+    EventCount,
+    EventCountQuery,
     EventQuery,
     GroupQuery,
     Page,
@@ -158,6 +160,11 @@ class Reading:
     async def events(self, query: EventQuery) -> list[EventRow]:
         """The events of a query."""
         return [*map(ROWS.event, await self._fetch(LISTS.events(query)))]
+
+    async def count_events(self, query: EventCountQuery) -> list[EventCount]:
+        """How many events a query finds, by slot and type."""
+        rows: Any = await self._fetch(LISTS.event_counts(query))
+        return [EventCount(*row) for row in rows]
 
     async def sessions(self, query: SessionQuery) -> Page[SessionRow]:
         """The sessions of a query."""

@@ -23,7 +23,18 @@ from harborage.store.postgres.refusals import refusal
 from harborage.store.postgres.statements import SQL, fetch, fetchval
 from harborage.store.postgres.workers import LEASE, Workers
 from harborage.store.postgres.writing import Writing
-from harborage.store.queries import EventQuery, GroupQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
+from harborage.store.queries import (
+    EventCount,
+    EventCountQuery,
+    EventQuery,
+    GroupQuery,
+    Orphan,
+    Page,
+    PauseQuery,
+    RunCounts,
+    RunQuery,
+    SessionQuery,
+)
 from harborage.store.rows import Lease
 from harborage.store.sql.rows import UnreadableError, group_left
 from harborage.store.times import micros
@@ -179,6 +190,9 @@ class PostgresStore:
 
     async def events(self, query: EventQuery) -> list[EventRow]:
         return await self._asked(self._reading.events(query))
+
+    async def count_events(self, query: EventCountQuery) -> list[EventCount]:
+        return await self._asked(self._reading.count_events(query))
 
     async def sessions(self, query: SessionQuery) -> Page[SessionRow]:
         return await self._asked(self._reading.sessions(query))

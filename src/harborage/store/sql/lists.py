@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from harborage.store.queries import EventQuery, GroupQuery, Page, PauseQuery, RunQuery, SessionQuery
+from harborage.store.queries import EventCountQuery, EventQuery, GroupQuery, Page, PauseQuery, RunQuery, SessionQuery
 from harborage.store.rows import GroupRow, PauseRow, RunRow, SessionRow
 from harborage.store.sql.ways import (
     edge_of,
@@ -114,6 +114,13 @@ class Lists:
         values = self._values(query, "tenant user session run_ids types since until limit")
         values["after"] = query.after or (_LAST if query.newest_first else 0)
         return self._statement((begun,), event_pieces(query), (order,), values)
+
+    def event_counts(self, query: EventCountQuery) -> Statement:
+        """How many events a query finds, by slot and type."""
+        asked = [f"event_has_{name}" for name in ("run_ids", "types") if getattr(query, name)]
+        values = self._values(query, "tenants users sessions run_ids types since until start bucket")
+        pieces = ("event_by_sessions", "event_between", *asked)
+        return self._statement(("event_counts",), pieces, ("event_counted",), values)
 
     def which(self, pieces: Sequence[str]) -> str:
         """All of these conditions."""

@@ -9,7 +9,17 @@ from msgspec.structs import replace
 
 from harborage import codec
 from harborage.store.errors import EntryDamagedError, RowNotFoundError
-from harborage.store.queries import EventQuery, GroupQuery, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
+from harborage.store.queries import (
+    EventCount,
+    EventCountQuery,
+    EventQuery,
+    GroupQuery,
+    Page,
+    PauseQuery,
+    RunCounts,
+    RunQuery,
+    SessionQuery,
+)
 from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow, Status
 from harborage.store.sql.lists import Lists, Place, Statement, group_query, members_query, page_of, place_of
 from harborage.store.sql.rows import RowReader, checked_entries
@@ -227,6 +237,11 @@ class Reading:
             return [_ROWS.event(row) for row in tx.execute(*self._lists.events(query))]
         except UnicodeDecodeError:
             return [_salvaged_event(row) for row in tx.execute(*self._lists.events(query, "event_rows_raw"))]
+
+    def count_events(self, tx: Transaction, query: EventCountQuery) -> list[EventCount]:
+        """How many events a query finds, by slot and type."""
+        rows: Any = tx.execute(*self._lists.event_counts(query))
+        return [EventCount(slot, salvaged_text(kind), count) for slot, kind, count in rows]
 
     def groups(self, tx: Transaction, query: GroupQuery) -> Page[GroupRow]:
         """The groups of a query."""

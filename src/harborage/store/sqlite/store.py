@@ -13,7 +13,18 @@ from harborage.store import sql
 from harborage.store.commit import Commit, Committed, check_commit, is_news, subject_of
 from harborage.store.errors import WorkerKnownError
 from harborage.store.port import MAX_ATTEMPTS, Claimed, SessionChange
-from harborage.store.queries import EventQuery, GroupQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
+from harborage.store.queries import (
+    EventCount,
+    EventCountQuery,
+    EventQuery,
+    GroupQuery,
+    Orphan,
+    Page,
+    PauseQuery,
+    RunCounts,
+    RunQuery,
+    SessionQuery,
+)
 from harborage.store.sqlite.audit import SQLiteAudit
 from harborage.store.sqlite.connection import statements
 from harborage.store.sqlite.database import Database
@@ -175,6 +186,9 @@ class SQLiteStore:
 
     async def events(self, query: EventQuery) -> list[EventRow]:
         return await self._read(lambda tx: self._reading.events(tx, query))
+
+    async def count_events(self, query: EventCountQuery) -> list[EventCount]:
+        return await self._read(lambda tx: self._reading.count_events(tx, query))
 
     async def sessions(self, query: SessionQuery) -> Page[SessionRow]:
         return await self._read(lambda tx: self._reading.sessions(tx, query))

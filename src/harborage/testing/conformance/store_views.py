@@ -10,6 +10,7 @@ from harborage.store import (
     LIVE,
     Change,
     Commit,
+    EventCountQuery,
     EventQuery,
     NewEvent,
     NewPause,
@@ -147,6 +148,47 @@ async def events_are_filtered(bench: StoreBench) -> None:
     expect_equal(await runs(EventQuery(since=101, until=201)), ["ar1", "br1", "ar2", "br2"], "of a time")
 
 
+async def events_are_counted(bench: StoreBench) -> None:
+    """By slot and type, within sessions, runs, types and a time whose end is not included."""
+    store = bench.store
+    for who in (ME, *OTHERS):
+        events = tuple(
+            NewEvent(type=kind, data=b"{}", run_id=kind * 2, at=at)
+            for at in (1_000, 1_001, 1_999, 2_000)
+            for kind in "ab"
+        )
+        await store.commit(Commit(who=who, events=events))
+    mine = EventCountQuery(
+        tenants=(ME.tenant_id,),
+        users=(ME.user_id, "nobody"),
+        sessions=(ME.session_id,),
+        since=1_001,
+        until=2_001,
+        start=1_000_000,
+        bucket=500_000,
+    )
+
+    async def counts(query: EventCountQuery) -> list[tuple[int, str, int]]:
+        return [(slot, kind, events) for slot, kind, events in await store.count_events(query)]
+
+    each = [(0, "a", 1), (0, "b", 1), (1, "a", 1), (1, "b", 1), (2, "a", 1), (2, "b", 1)]
+    expect_equal(await counts(mine), each, "of a session")
+    expect_equal(await counts(replace(mine, until=2_000)), each[:4], "without its end")
+    expect_equal(await counts(replace(mine, types=("b",), run_ids=("bb", "x"))), each[1::2], "of a type and a run")
+    expect_equal(await counts(replace(mine, run_ids=("aa",), types=("b",))), [], "of a run that has none of the type")
+    expect_equal(await counts(replace(mine, bucket=10**15)), [(0, "a", 3), (0, "b", 3)], "in one slot")
+    everyone = (ME, *OTHERS)
+    wide = replace(
+        mine,
+        tenants=tuple(who.tenant_id for who in everyone),
+        users=tuple(who.user_id for who in everyone),
+        sessions=tuple(who.session_id for who in everyone),
+        bucket=10**15,
+    )
+    expect_equal(await counts(wide), [(0, "a", 3 * len(everyone)), (0, "b", 3 * len(everyone))], "of all")
+    expect_equal(await counts(replace(wide, users=("nobody",))), [], "of a user that is not there")
+
+
 async def orphans_are_found(bench: StoreBench) -> None:
     """A paused run without an open pause, and a live child of a run that has ended, are found; others are not."""
     store = bench.store
@@ -173,5 +215,6 @@ SCENARIOS = (
     pages_go_through_a_list_once,
     runs_below_others_are_found,
     events_are_filtered,
+    events_are_counted,
     orphans_are_found,
 )

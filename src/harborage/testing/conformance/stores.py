@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeAlias
 
 from harborage.state.errors import StoreClosedError
-from harborage.store import Commit, EventQuery, GroupQuery, PauseQuery, RunQuery, SessionQuery, Store
+from harborage.store import Commit, EventCountQuery, EventQuery, GroupQuery, PauseQuery, RunQuery, SessionQuery, Store
 from harborage.testing.conformance import (
     store_commits,
     store_groups,
@@ -46,6 +46,9 @@ def calls(store: Store) -> Iterator[tuple[str, Awaitable[object]]]:
     yield "pauses", store.pauses(PauseQuery())
     yield "count_pauses", store.count_pauses(PauseQuery())
     yield "events", store.events(EventQuery())
+    none: tuple[str, ...] = ("",)
+    counted = EventCountQuery(tenants=none, users=none, sessions=none, since=0, until=1, start=0, bucket=1)
+    yield "count_events", store.count_events(counted)
     yield "sessions", store.sessions(SessionQuery())
     yield "groups", store.groups(GroupQuery())
     yield "group", store.group("g", who=ME)

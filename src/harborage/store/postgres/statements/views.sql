@@ -71,6 +71,17 @@ select
 from harborage_events as event join harborage_sessions as session on session.num = event.session
 where
 
+-- name: event_counts
+select (event.at * 1000 - :start::bigint) / :bucket::bigint, event.type, count(*)
+from harborage_events as event
+where
+
+-- name: event_by_sessions
+event.session = any(array(
+  select num from harborage_sessions
+  where tenant = any(:tenants::text[]) and "user" = any(:users::text[]) and session = any(:sessions::text[])
+))
+
 -- name: event_has_run_ids
 event.run = any(:run_ids::text[])
 

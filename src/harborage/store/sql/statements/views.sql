@@ -185,6 +185,12 @@ event.at >= :since
 -- name: event_has_until
 event.at <= :until
 
+-- name: event_between
+event.at >= :since and event.at < :until
+
+-- name: event_counted
+group by 1, 2 order by 1, 2
+
 -- name: oldest_event
 and event.sequence > :after order by event.sequence limit :limit
 

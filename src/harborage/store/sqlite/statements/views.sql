@@ -125,6 +125,18 @@ SELECT
 FROM harborage_events AS event CROSS JOIN harborage_sessions AS session ON session.num = event.session
 WHERE
 
+-- name: event_counts
+SELECT (event.at * 1000 - :start) / :bucket, CAST(event.type AS BLOB), count(*)
+FROM harborage_events AS event
+WHERE
+
+-- name: event_by_sessions
+event.session IN (
+  SELECT num FROM harborage_sessions
+  WHERE tenant IN (SELECT value FROM json_each(:tenants)) AND user IN (SELECT value FROM json_each(:users))
+    AND session IN (SELECT value FROM json_each(:sessions))
+)
+
 -- name: session_keys
 SELECT session.opened_at, session.num FROM harborage_sessions AS session
 WHERE
