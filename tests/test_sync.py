@@ -14,8 +14,7 @@ from harborage import Agent
 from harborage.identity import Identity
 from harborage.planner import CallTool, Finish, FinishReason, PauseReason, RequestPause, RunContext
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.durable.engine import RunFailedError, RunNotFoundError, RunPhase
-from harborage.runtime.host import RuntimeClosedError
+from harborage.runtime.durable.engine import RunFailedError, RunNotFoundError, RunPhase, RuntimeClosedError
 from harborage.runtime.steering import Scope, SteeringError
 from harborage.testing.llm import ScriptedLLM, calls_tools, says
 from harborage.testing.planners import ScriptedPlanner

@@ -20,6 +20,7 @@ from typing_extensions import TypeVar
 from harborage.errors import HarborageError, error_reason
 from harborage.runtime import host
 from harborage.runtime import run as runs
+from harborage.runtime.durable.engine import RuntimeClosedError
 from harborage.runtime.listing import Page, RunFilter
 from harborage.runtime.loop.controls import Scope
 from harborage.runtime.pending import Question
@@ -116,21 +117,21 @@ class _LoopThread:
         with self._door:
             if self._is_closed:
                 work.close()
-                raise host.RuntimeClosedError()
+                raise RuntimeClosedError()
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
             self._waiting.add(future)
             future.add_done_callback(self._waiting.discard)
         try:
             return future.result()
         except CancelledError:
-            raise host.RuntimeClosedError() from None
+            raise RuntimeClosedError() from None
         except BaseException:
             future.cancel()
             raise
 
     def finish(self, work: Coroutine[Any, Any, None]) -> None:
         """Run the end of something; when the loop has ended already, so has that."""
-        with suppress(host.RuntimeClosedError):
+        with suppress(RuntimeClosedError):
             self.call(work)
 
     def close(self, last: Coroutine[Any, Any, None] | None = None) -> None:
@@ -421,7 +422,7 @@ class Runtime:
     @property
     def _open(self) -> _LoopThread:
         if self._thread is None:
-            raise host.RuntimeClosedError()
+            raise RuntimeClosedError()
         return self._thread
 
 

@@ -27,8 +27,15 @@ from harborage.planner import (
     SpawnSpec,
     SpawnTask,
 )
-from harborage.runtime.durable.engine import EngineClosedError, RunFailedError, RunNotFoundError, RunPhase
-from harborage.runtime.host import Runtime, RuntimeClosedError, RuntimeOpenError
+from harborage.runtime.durable.engine import (
+    EngineClosedError,
+    RunFailedError,
+    RunNotFoundError,
+    RunPhase,
+    RuntimeClosedError,
+    RuntimeOpenError,
+)
+from harborage.runtime.host import Runtime
 from harborage.state.storage import Storage
 from harborage.store import Commit, Committed
 from harborage.store.memory import MemoryStore

@@ -17,11 +17,12 @@ from importlib.machinery import PathFinder
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from harborage.app.agent import Agent
 from harborage.app.project import LOADING, RunWhileLoadingError
 from harborage.errors import HarborageError
+from harborage.runtime.host import Runtime
 
 _DEFAULT: Final = "agent"
 _MOST_FILES: Final = 1000
@@ -150,8 +151,10 @@ def load_agent(target: str) -> Agent:
     """
     place, attribute = _parts(target)
     with _loading():
-        module = _module(target, place)
-    name = attribute or _DEFAULT
+        return _agent_in(target, _module(target, place), attribute or _DEFAULT)
+
+
+def _agent_in(target: str, module: ModuleType, name: str) -> Agent:
     if not hasattr(module, name):
         agents = sorted(key for key, value in vars(module).items() if isinstance(value, Agent))
         hint = f"; it has {', '.join(agents)}" if agents else f"; define `{name} = Agent(…)` in it"
@@ -245,3 +248,48 @@ def _loading() -> Iterator[None]:
         yield
     finally:
         LOADING.reset(token)
+
+
+class Service(NamedTuple):
+    """What a file offers to a server: its agents, and the runtime that it makes of them, if it makes one."""
+
+    agents: tuple[Agent[Any, Any], ...]
+    runtime: Runtime | None
+
+
+def load_service(target: str) -> Service:
+    """Return what the file or module `target` offers: its runtime, else all its agents; with `:attribute` that one.
+
+    An agent that others of the file call is served, too, and the one named `agent` comes first.
+
+    Raises:
+        TargetError: no such file or module, it fails to import, it has no agent, or it has several runtimes.
+    """
+    place, attribute = _parts(target)
+    with _loading():
+        module = _module(target, place)
+    if attribute:
+        named = getattr(module, attribute, None)
+        if isinstance(named, Runtime):
+            return Service((), named)
+        return Service((_agent_in(target, module, attribute),), None)
+    runtimes = {key: value for key, value in vars(module).items() if isinstance(value, Runtime)}
+    if len({id(value) for value in runtimes.values()}) > 1:
+        raise TargetError(target, f"it has several runtimes: name one, such as {place}:{next(iter(runtimes))}")
+    for runtime in runtimes.values():
+        return Service((), runtime)
+    agents = [value for value in vars(module).values() if isinstance(value, Agent)]
+    first = getattr(module, _DEFAULT, None)
+    found = dict.fromkeys([*([first] if isinstance(first, Agent) else []), *agents])
+    if not found:
+        raise TargetError(target, f"there is no agent in it; define `{_DEFAULT} = Agent(…)`, or a Runtime([…])")
+    return Service(tuple(found), None)
+
+
+def forget_modules(folder: Path) -> None:
+    """Let the modules whose files lie in `folder` be imported anew: those of the program, not installed ones."""
+    root = str(folder.resolve())
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and Path(file).is_relative_to(root) and not _is_of_a_library(file) and name != "__main__":
+            del sys.modules[name]

@@ -38,6 +38,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "replay": ("harborage.cli.history:replay", "RUN [OPTIONS]", "Replay a run offline, and compare."),
     "fork": ("harborage.cli.history:fork", "RUN --at STEP [OPTIONS]", "Start a new run from any step of another."),
     "freeze": ("harborage.cli.history:freeze", "RUN [OPTIONS]", "Turn a run into a test that passes offline."),
+    "dev": ("harborage.cli.serve:dev", "[AGENTS] [OPTIONS]", "Serve agents on this machine, and reload their code."),
+    "serve": ("harborage.cli.serve:serve", "[AGENTS] --keys FILE [OPTIONS]", "Serve agents over HTTP."),
     "completion": ("harborage.cli.completion:completion", "bash | zsh | fish", "Print completions for a shell."),
     "version": ("harborage.cli.main:version", "", "Print the version."),
 }
@@ -52,6 +54,7 @@ _GROUPS = {
     "Answer": ("approve", "reject", "answer"),
     "Steer": ("message", "cancel"),
     "History": ("replay", "fork", "freeze"),
+    "Serve": ("dev", "serve"),
     "Other": ("completion", "version"),
 }
 

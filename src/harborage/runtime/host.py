@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 from weakref import WeakValueDictionary
 
@@ -20,10 +19,15 @@ from msgspec.structs import replace
 from harborage.callables import require_sync
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
-from harborage.errors import HarborageError, error_reason, known_options, one_of
+from harborage.errors import error_reason, known_options, one_of
 from harborage.identity import Identity, Quadruple, require_triple
 from harborage.planner import HandleRegistry, OperatorPlannerConfig, Summariser
-from harborage.runtime.durable.engine import EngineElsewhereError, RunStatus
+from harborage.runtime.durable.engine import (
+    EngineElsewhereError,
+    RunStatus,
+    RuntimeClosedError,
+    RuntimeOpenError,
+)
 from harborage.runtime.durable.reader import not_found
 from harborage.runtime.effects.agent_setup import AgentLike, only_agent, setups_of
 from harborage.runtime.effects.assembly import Assembly, Setup, assemble
@@ -61,14 +65,6 @@ if TYPE_CHECKING:
     from harborage.store import Commit, Committed
     from harborage.tasks import Task, TaskRegistry
     from harborage.tools import ToolCatalog, ToolDescriptor
-
-
-class RuntimeClosedError(HarborageError):
-    """The runtime is not open; use it inside `async with Runtime(…) as rt:`."""
-
-
-class RuntimeOpenError(HarborageError):
-    """The runtime is open already; enter it once at a time."""
 
 
 T = TypeVar("T")
@@ -135,7 +131,7 @@ class Runtime:
         check_objects(bus=bus, artifacts=artifacts, handles=handles, clock=clock, logger=logger)
         if isinstance(planner, OperatorPlannerConfig):
             options = with_operator(options, planner)
-        self.options, self.deps = options, dict(deps)
+        self.options, self.deps, self.storage = options, dict(deps), storage
         of_one: dict[str, Any] = {
             "planner": planner,
             "model": model,
@@ -204,6 +200,12 @@ class Runtime:
         """The tools of this runtime's first agent."""
         return self.parts.agents.first.catalog
 
+    def keep_in(self, storage: Storage, bus: EventBus) -> None:
+        """Keep runs in this storage, and publish on this bus, from the next opening on; RuntimeOpenError while open."""
+        if self._open is not None:
+            raise RuntimeOpenError()
+        self._setup = replace(self._setup, storage=storage, bus=bus)
+
     async def __aenter__(self) -> Self:
         if self._open is not None:
             raise RuntimeOpenError()
@@ -215,9 +217,7 @@ class Runtime:
         crew.start(parts.upkeep.refresh_on_change(parts.store), "upkeep")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:

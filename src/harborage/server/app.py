@@ -26,7 +26,7 @@ from harborage.server.stream import Streams
 from harborage.store import RunQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from starlette.types import Receive, Scope, Send
 
@@ -41,7 +41,7 @@ class Server:
     """Serves an open runtime: `uvicorn.run(Server(runtime, gate=…))`, or mounted in another application.
 
     `gate` verifies who sends each request; there is no default. `issuer` signs rotated tokens; without one there is no
-    rotation. `routes` are added before the server's own.
+    rotation. `routes` are added before the server's own; `fallback` answers whatever is on no route.
 
     Raises:
         GateMissingError: there is no gate.
@@ -55,6 +55,7 @@ class Server:
         options: ServerOptions = ServerOptions(),  # noqa: B008 - a frozen value
         issuer: Issuer | None = None,
         routes: Iterable[BaseRoute] = (),
+        fallback: Callable[[Request], Awaitable[Response]] | None = None,
         clock: Timers = SYSTEM_CLOCK,
         logger: logging.Logger | None = None,
     ) -> None:
@@ -74,7 +75,8 @@ class Server:
         self._is_draining = False
         self.streams = Streams(self.services, gate)
         self._dispatcher = Dispatcher(self.services, gate, ENDPOINTS)
-        self.edge = Edge(Starlette(routes=[*routes, *self._routes()]), options)
+        last = [] if fallback is None else [Route("/{path:path}", fallback, methods=[*_VERBS, "OPTIONS"])]
+        self.edge = Edge(Starlette(routes=[*routes, *self._routes(), *last]), options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.edge(scope, receive, send)

@@ -76,8 +76,8 @@ class Issuer(Protocol):
         ...
 
 
-class Services(msgspec.Struct, frozen=True, kw_only=True):
-    """What all families of one server share."""
+class Services(msgspec.Struct, kw_only=True):
+    """What all families of one server share. `runtime` is replaced when the served code is."""
 
     runtime: Runtime
     options: ServerOptions

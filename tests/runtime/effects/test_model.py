@@ -28,9 +28,10 @@ from harborage.planner import (
 )
 from harborage.planner.finish import FinishPlanner
 from harborage.planner.react import ReActPlanner
+from harborage.runtime.durable.engine import RuntimeClosedError
 from harborage.runtime.effects.model import Reasoner, choose_reasoner, open_reasoner
 from harborage.runtime.effects.options import RuntimeOptions
-from harborage.runtime.host import Runtime, RuntimeClosedError
+from harborage.runtime.host import Runtime
 from harborage.runtime.run import Run
 from harborage.testing.llm import ScriptedLLM, calls_tools, says, user_text
 from harborage.tools.builtin import artifact_fetch

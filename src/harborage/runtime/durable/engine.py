@@ -109,6 +109,14 @@ class RunBlockedError(EngineError):
         )
 
 
+class RuntimeClosedError(EngineError):
+    """The runtime is not open; use it inside `async with Runtime(…) as rt:`."""
+
+
+class RuntimeOpenError(EngineError):
+    """The runtime is open already; enter it once at a time."""
+
+
 class NotPreparedError(EngineError):
     """The run could not be prepared, for example because an input is missing; the cause says why."""
 

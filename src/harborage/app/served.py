@@ -1,0 +1,82 @@
+"""The program that a server serves: read from its file at the start, and again at each reload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from harborage.app.assistant import assistant
+from harborage.app.model_choice import choose_model
+from harborage.app.target import Service, forget_modules, importable, load_service
+from harborage.runtime.effects.model import is_own_planner
+from harborage.runtime.host import Runtime
+
+if TYPE_CHECKING:
+    from harborage.app.agent import Agent
+
+MOCK: Final = "mock:mock"
+_DEFAULT_FILE: Final = "agent.py"
+
+
+class Program:
+    """A program to serve. `target` is a file or a module, with `:attribute` where it has several; "" is the standard
+    assistant in `folder`. Agents that name no model use `model`; with `is_mock` all of them use the mock.
+    """
+
+    def __init__(self, target: str, folder: Path, *, model: str = "", is_mock: bool = False) -> None:
+        self._target = target
+        self._folder = folder
+        self._model = MOCK if is_mock else model
+        self._is_mock = is_mock
+        self._unread: Service | None = None
+
+    @property
+    def root(self) -> Path:
+        """The folder in which the program's own files lie."""
+        place = self._target.partition(":")[0]
+        return Path(place).resolve().parent if place.endswith(".py") else self._folder
+
+    async def open(self, environ: Mapping[str, str]) -> None:
+        """Read the program for the first time, and choose a model for the agents that name none.
+
+        Raises:
+            TargetError: it cannot be read, or holds no agent.
+            AgentNotReadyError: an agent needs a model, and this machine has none.
+        """
+        self._unread = self._read()
+        agents = self._unread.agents
+        if not self._model and any(one.model is None and not is_own_planner(one.planner) for one in agents):
+            self._model = (await choose_model(environ)).model
+
+    def load(self) -> Runtime:
+        """Return the runtime of the program, not entered: at first as it was opened, then as it is on disk now.
+
+        Raises:
+            TargetError: it cannot be read, or holds no agent.
+            AgentNotReadyError: an agent cannot work on this machine.
+        """
+        service, self._unread = self._unread or self._read(), None
+        if service.runtime is not None:
+            return service.runtime
+        for agent in service.agents:
+            if agent.check is not None:
+                agent.check()
+        return Runtime([self._with_model(agent) for agent in service.agents])
+
+    def _read(self) -> Service:
+        if not self._target:
+            return Service((assistant(self._folder),), None)
+        forget_modules(self.root)
+        with importable(self.root):
+            return load_service(self._target)
+
+    def _with_model(self, agent: Agent[Any, Any]) -> Agent[Any, Any]:
+        if not self._model or is_own_planner(agent.planner):
+            return agent
+        return agent.replace(model=self._model) if agent.model is None or self._is_mock else agent
+
+
+def default_target(folder: Path) -> str:
+    """The program that is served where none is named: `agent.py` in the folder, else the standard assistant."""
+    return _DEFAULT_FILE if (folder / _DEFAULT_FILE).is_file() else ""

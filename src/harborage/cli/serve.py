@@ -1,0 +1,256 @@
+"""`harborage serve` and `harborage dev`: their options, checked and passed on.
+
+Reading help must stay cheap, so everything that a server needs is imported when there is one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+
+from cyclopts import Parameter
+
+from harborage.cli.storage import Debug, WrongUseError, flag, prepare_storage, run_command, storage_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harborage.events import EventBus, Redactor
+    from harborage.server.auth.gate import Gate
+    from harborage.server.listening import Address
+    from harborage.state.storage import Storage
+
+_AGENTS = "The file or module with the agents, such as service.py; its Runtime([…]) if it has one, else all its agents."
+_BIND = "Where to listen, as HOST:PORT; port 0 takes a free one."
+_CONSOLE = "The folder with the build of a console, which is served beside the protocol."
+_MODEL = "The model of agents that name none, such as openai:gpt-5."
+_STORAGE = Parameter(
+    help="Where runs are kept: sqlite:FILE, postgres://…, or memory: for as long as the server runs.",
+    show_default="that of the file's runtime, else HARBORAGE_STORAGE, else .harborage/harborage.db",
+)
+_GRACE_S: Final = 30.0
+_DEV_GRACE_S: Final = 0.2
+_DEV_PORT: Final = 18080
+_MOCK_BANNER: Final = "[DEV-ONLY MOCK LLM — DO NOT USE IN PRODUCTION]"
+
+Agents: TypeAlias = Annotated[str, Parameter(help=_AGENTS, show_default="agent.py, else the standard assistant")]
+Console: TypeAlias = Annotated[Path | None, Parameter(help=_CONSOLE, show_default=False)]
+Model: TypeAlias = Annotated[str, Parameter(help=_MODEL, show_default="what this machine has")]
+
+
+def serve(
+    agents: Agents = "",
+    /,
+    *,
+    bind: Annotated[str, Parameter(help=_BIND)] = "127.0.0.1:18080",
+    keys: Annotated[str, Parameter(help="The public keys that tokens are signed with: a JWKS file or URL.")] = "",
+    issuer: Annotated[str, Parameter(help="The issuer that tokens must name.", show_default="any")] = "",
+    audience: Annotated[str, Parameter(help="The audience that tokens must name.", show_default="any")] = "",
+    origin: Annotated[
+        list[str] | None,
+        Parameter(help="An origin whose pages may call the server. Can be repeated.", negative="", show_default=False),
+    ] = None,
+    storage: Annotated[str, _STORAGE] = "",
+    model: Model = "",
+    console_dir: Console = None,
+    debug: Debug = False,
+) -> int:
+    """Serve agents over HTTP, until it is interrupted.
+
+    Requests need a token: --keys names the public keys, and 'harborage token'
+    makes tokens for development. On SIGTERM and Ctrl-C streams end at once,
+    requests are answered, and runs go on at another server over the same
+    database, or at the next start.
+
+    Exit codes:
+      0    it was stopped
+      1    it failed
+      2    wrong use: no such agent, no keys, a taken address
+    """
+
+    async def work() -> int:
+        from harborage.server.auth.keys import FileKeys, UrlKeys
+        from harborage.server.auth.tokens import TokenVerifier
+        from harborage.server.services import ServerOptions
+
+        if not keys.strip():
+            raise WrongUseError(
+                "no keys, so no request could be let in: --keys FILE or URL names the public keys; "
+                "for development: harborage token --new-key key.pem, or harborage dev"
+            )
+        key_set: Any = UrlKeys(keys) if "://" in keys else FileKeys(keys)
+        await key_set.open()
+        verifier = TokenVerifier(key_set, issuer=issuer, audience=audience)
+        try:
+            return await _serve(
+                agents,
+                bind=bind,
+                storage=storage,
+                model=model,
+                make_gate=_gate_of(verifier),
+                options=ServerOptions(origins=tuple(origin or ())),
+                console_dir=console_dir,
+                grace=_GRACE_S,
+                on_ready=lambda address: _say(f"harborage: serving on http://{address}"),
+            )
+        finally:
+            await key_set.aclose()
+
+    return run_command(work, debug=debug)
+
+
+def dev(
+    agents: Agents = "",
+    /,
+    *,
+    bind: Annotated[str, Parameter(help=_BIND, show_default="HARBOR_BIND, else 127.0.0.1 and --port")] = "",
+    port: Annotated[int, Parameter(help="The port on 127.0.0.1.")] = _DEV_PORT,
+    storage: Annotated[str, _STORAGE] = "",
+    model: Model = "",
+    console_dir: Console = None,
+    no_hot_reload: Annotated[bool, flag("Keep the code that the server was started with.")] = False,
+    debug: Debug = False,
+) -> int:
+    """Serve agents on this machine while you work on them: any local page may call, and code is reloaded.
+
+    Prints HARBOR_DEV_BOUND=HOST:PORT and HARBOR_DEV_TOKEN=TOKEN on stderr; the
+    token may do everything, for 24 hours, at this process alone. When a file
+    beside the agents changes, runs in flight are parked and go on with the new
+    code; code that cannot be loaded is refused, and the old code keeps serving.
+
+    HARBOR_DEV_ALLOW_MOCK=1 answers every model call with a mock.
+
+    Exit codes:
+      0    it was stopped
+      1    it failed
+      2    wrong use: no such agent, a taken address
+    """
+
+    async def work() -> int:
+        from harborage.app.hosting import Reloading
+        from harborage.server.auth.minting import (
+            DEV_IDENTITY,
+            development_mint,
+            sign_development_token,
+            verifier_of,
+        )
+        from harborage.server.bootstrap import bootstrap_route
+        from harborage.server.services import ServerOptions
+
+        mint = development_mint()
+        is_mock = os.environ.get("HARBOR_DEV_ALLOW_MOCK", "") == "1"
+        if is_mock:
+            _say(_MOCK_BANNER)
+
+        def ready(address: Address) -> None:
+            _say(f"HARBOR_DEV_TOKEN={sign_development_token(mint)}")
+            _say(f"HARBOR_DEV_BOUND={address}")
+            _say(f"harborage: http://{address}")
+
+        return await _serve(
+            agents,
+            bind=bind or os.environ.get("HARBOR_BIND", "").strip() or f"127.0.0.1:{port}",
+            storage=storage,
+            model=model,
+            is_mock=is_mock,
+            make_gate=_gate_of(verifier_of(mint)),
+            options=ServerOptions(any_origin=True, subcommand="dev", is_mock=is_mock),
+            issuer=mint,
+            routes=(bootstrap_route(mint),),
+            console_dir=console_dir,
+            grace=_DEV_GRACE_S,
+            reload=None if no_hot_reload else lambda root: Reloading(roots=(root,), who=DEV_IDENTITY),
+            on_ready=ready,
+        )
+
+    return run_command(work, debug=debug)
+
+
+async def _serve(
+    agents: str,
+    *,
+    bind: str,
+    storage: str,
+    model: str,
+    make_gate: Callable[[Redactor, EventBus], Gate],
+    options: Any,
+    console_dir: Path | None,
+    grace: float,
+    on_ready: Callable[[Address], None],
+    is_mock: bool = False,
+    issuer: Any = None,
+    routes: tuple[Any, ...] = (),
+    reload: Callable[[Path], Any] | None = None,
+) -> int:
+    """Listen, load the program, and serve it until a signal comes."""
+    from harborage.app.hosting import host
+    from harborage.app.served import Program, default_target
+    from harborage.app.site import Site
+    from harborage.server.console_files import ConsoleFiles
+    from harborage.server.listening import listen, parse_address
+
+    console = ConsoleFiles(console_dir)
+    address = parse_address(bind, "--bind")
+    program = Program(agents or default_target(Path.cwd()), Path.cwd(), model=model, is_mock=is_mock)
+    await program.open(os.environ)
+    opened = listen(address)
+    try:
+        site = Site(
+            program.load,
+            storage_of=lambda runtime: _storage_for(storage, runtime.storage),
+            make_gate=make_gate,
+            options=options,
+            issuer=issuer,
+            routes=routes,
+            fallback=console.answer,
+        )
+        await host(
+            site,
+            opened,
+            on_ready=on_ready,
+            stopping=_stopped_by_signal(),
+            grace=grace,
+            reloading=None if reload is None else reload(program.root),
+        )
+    finally:
+        opened.close()
+    return 0
+
+
+def _storage_for(option: str, of_runtime: Storage | str | None) -> Storage | str:
+    """The storage that the option names, else that of the file's runtime, else the project's."""
+    if not option.strip() and of_runtime is not None:
+        return of_runtime
+    url = storage_url(option, os.environ)
+    prepare_storage(url)
+    return url
+
+
+def _gate_of(verifier: Any) -> Callable[[Redactor, EventBus], Gate]:
+    from harborage.server.auth.gate import TokenGate
+
+    return lambda redactor, bus: TokenGate(verifier, redactor=redactor, bus=bus)
+
+
+def _stopped_by_signal() -> asyncio.Event:
+    """An event that is set by the first SIGINT or SIGTERM; the second ends the process at once."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stop(number: int) -> None:
+        if stopping.is_set():
+            os._exit(128 + number)
+        stopping.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    return stopping
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
