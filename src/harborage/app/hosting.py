@@ -42,8 +42,8 @@ async def host(
 ) -> None:
     """Serve a site on an open socket until `stopping` is set, and return once it has stopped.
 
-    `on_ready` is called with the address once requests are answered. `grace` is how many seconds the requests and the
-    calls in flight have to end; streams end at once, and runs go on elsewhere, or with the next start.
+    `on_ready` is called with the address once requests are answered. `grace` is how many seconds requests have to end;
+    streams end at once, and runs go on elsewhere, or with the next start.
 
     Raises:
         Exception: the site cannot be opened.

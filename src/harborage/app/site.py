@@ -47,7 +47,8 @@ class Site:
     """Opens what `load` returns over one storage, and serves it: `async with Site(…) as site: site.server`.
 
     `load` reads the program and returns its runtime, not entered; it is called once for each reload. `storage_of` says
-    where the first one keeps its runs: an open storage, or the url of one that the site opens.
+    where the first one keeps its runs: an open storage, or the url of one that the site opens. `grace` is how many
+    seconds steps in flight have to end when the runtime is stopped or replaced.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Site:
         storage_of: Callable[[Runtime], Storage | str],
         make_gate: Callable[[Redactor, EventBus], Gate],
         options: ServerOptions,
+        grace: float = 0,
         issuer: Issuer | None = None,
         routes: Iterable[BaseRoute] = (),
         fallback: Callable[[Request], Awaitable[Response]] | None = None,
@@ -69,6 +71,7 @@ class Site:
         self._serve = partial(
             Server, options=options, issuer=issuer, routes=tuple(routes), fallback=fallback, clock=clock
         )
+        self._grace = grace
         self._clock = clock
         self._logger = logging.getLogger("harborage.server") if logger is None else logger
         self._open = AsyncExitStack()
@@ -92,7 +95,7 @@ class Site:
     async def __aexit__(self, *_: object) -> None:
         """Stop the runtime, so that its runs can go on elsewhere, and close the storage."""
         try:
-            await self.server.services.runtime.aclose()
+            await self.server.services.runtime.aclose(grace=self._grace)
         finally:
             await self._open.aclose()
 
@@ -136,7 +139,7 @@ class Site:
         runtime.keep_in(*self._parts)
         await runtime.__aenter__()
         before, self.server.services.runtime = self.server.services.runtime, runtime
-        await before.aclose()
+        await before.aclose(grace=self._grace)
 
     async def _publish(
         self, type: EventType, who: Identity, payload: DevHotReloadTriggeredPayload | DevHotReloadCompletedPayload

@@ -204,6 +204,7 @@ async def _serve(
             storage_of=lambda runtime: _storage_for(storage, runtime.storage),
             make_gate=make_gate,
             options=options,
+            grace=grace,
             issuer=issuer,
             routes=routes,
             fallback=console.answer,

@@ -220,16 +220,19 @@ class Runtime:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def aclose(self) -> None:
+    async def aclose(self, *, grace: float = 0) -> None:
         """Stop. Closing twice does nothing.
 
         Without a storage, runs that have not ended are abandoned, and their tasks marked `cancelled`; with one, they
-        stop at their last recorded step, and the next runtime over it resumes them.
+        stop at their last recorded step, and the next runtime over it resumes them: steps in flight have `grace`
+        seconds to end before.
         """
         if self._open is None:
             return
         (parts, crew), self._open = self._open, None
         try:
+            if grace and self._setup.storage is not None:
+                await parts.engine.drain(grace)
             await crew.aclose()
             if self._setup.storage is None:
                 for status in await parts.engine.list():
@@ -376,9 +379,7 @@ class Runtime:
         return await replay(self._setup, record, artifacts=artifacts, everywhere=everywhere, clean=clean)
 
     async def run(self, run_id: str, *, who: Identity, scope: Scope = Scope.OWNER_USER) -> Run:
-        """Return a handle on a run of `who`, such as one that another part of the program started.
-
-        `scope` is what it may do, as for `start`.
+        """Return a handle on a run of `who`; `scope` is what it may do, as for `start`.
 
         Raises:
             RunNotFoundError: no such run, or another owner's.
@@ -435,8 +436,7 @@ class Runtime:
         return await list_runs(self.parts, who, status=status, tags=tags, limit=limit, after=after)
 
     async def pending(self, *, who: Identity, limit: int = 50, after: str = "") -> Page[Pending]:
-        """Return a page of what the runs of `who` wait for a person to answer, newest first; each has the methods that
-        answer it.
+        """Return a page of what the runs of `who` ask a person, newest first; each has the methods that answer it.
 
         Raises:
             InvalidOptionError: a value is invalid.

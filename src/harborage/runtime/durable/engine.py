@@ -143,6 +143,14 @@ class RunTakenError(RunLeftError):
         super().__init__(f"run {run_id} is executed by another worker now")
 
 
+class RunHandedOverError(RunLeftError):
+    """This worker is to stop, so another one goes on with the run from its next step."""
+
+    def __init__(self, run_id: str = "") -> None:
+        self.run_id = run_id
+        super().__init__(f"run {run_id} is handed over" if run_id else "")
+
+
 class RunPutOffError(RunLeftError):
     """The run's next step is retried at `until`, or when a control arrives; its record says so."""
 

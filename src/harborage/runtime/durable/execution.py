@@ -48,7 +48,7 @@ class HostedRun(Protocol):
 
 class Executor(msgspec.Struct, frozen=True, kw_only=True):
     """Executes runs with one program, and the effects of each agent. `refusals` are the errors for which a step is
-    retried later, as in `Recorder`."""
+    retried later, and `is_draining` says that runs are handed over, as in `Recorder`."""
 
     program: Program
     effects: Effects
@@ -57,6 +57,7 @@ class Executor(msgspec.Struct, frozen=True, kw_only=True):
     recheck_s: float
     logger: logging.Logger
     refusals: tuple[type[Exception], ...] = ()
+    is_draining: Callable[[], bool] | None = None
 
     async def perform(
         self,
@@ -117,6 +118,7 @@ class Executor(msgspec.Struct, frozen=True, kw_only=True):
             history=history.number,
             is_stopping=is_stopping,
             refusals=self.refusals,
+            is_draining=self.is_draining,
         )
         try:
             with bound(request.who):

@@ -23,6 +23,7 @@ from harborage.runtime.durable.engine import (
     RecordedFailureError,
     RecordRefusedError,
     RolloverError,
+    RunHandedOverError,
     RunLeftError,
     RunPutOffError,
 )
@@ -52,7 +53,8 @@ class Recorder:
     """`Durable` for one run, over a journal, a mailbox and this process's effects; without a journal it only acts.
 
     `history` counts the rollovers before: positions of one history never meet those of another. `is_stopping` and
-    `refusals` are for the performer of its steps, see `LocalPerformer`.
+    `refusals` are for the performer of its steps, see `LocalPerformer`. `is_draining` says at each boundary whether the
+    worker is to stop: the run is left there, for another one.
     """
 
     def __init__(
@@ -68,8 +70,10 @@ class Recorder:
         history: int = 0,
         is_stopping: Callable[[], bool] | None = None,
         refusals: tuple[type[Exception], ...] = (),
+        is_draining: Callable[[], bool] | None = None,
     ) -> None:
         self._run_id = run_id
+        self._is_draining = is_draining
         self._effects = effects
         self._outbox = mailbox.outbox = Outbox(run_id, record, crew, clock, lambda: mailbox.is_waiting)
         self._performer = LocalPerformer(
@@ -137,6 +141,8 @@ class Recorder:
         return outcomes
 
     async def drain(self) -> Arrivals:
+        if self._is_draining is not None and self._is_draining():
+            raise RunHandedOverError(self._run_id)
         self._count += 1
         if self._past:
             position = f"{self._prefix}{self._count}"

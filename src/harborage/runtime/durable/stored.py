@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from harborage.clock import SYSTEM_CLOCK, Timer, Timers, sleep
+from harborage.clock import SYSTEM_CLOCK, Timers, sleep
 from harborage.concurrency import CLOSE_GRACE_S, STOP, Crew
 from harborage.crashes import contained
 from harborage.errors import HarborageError, error_reason, error_text
@@ -28,6 +28,7 @@ from harborage.runtime.durable.engine import (
     EngineError,
     EngineStoppedError,
     RecordRefusedError,
+    RunHandedOverError,
     RunNotFoundError,
     RunPutOffError,
     RunStatus,
@@ -38,7 +39,8 @@ from harborage.runtime.durable.histories import finish_of, request_of, steps_of
 from harborage.runtime.durable.inbox import InboxRegistry
 from harborage.runtime.durable.journal import Ended, Started, decode_entry, encode_entry, raw
 from harborage.runtime.durable.leased_record import LeasedRecord
-from harborage.runtime.durable.leased_run import LeasedRun, add_start, leased_run_of, parking_change, put_off_change
+from harborage.runtime.durable.leased_run import LeasedRun, add_start, leased_run_of, put_off_change
+from harborage.runtime.durable.parking import Parking
 from harborage.runtime.durable.polling import MIN_POLL_S, ControlDelivery, PollTimer
 from harborage.runtime.durable.reader import KEPT, UNREADABLE, ResultWaiters, RunReader, is_blocked, status_of
 from harborage.runtime.loop.seam import Concluded, Program, RunRequest
@@ -111,7 +113,7 @@ class StoredEngine:
         self._running: dict[str, LeasedRun] = {}
         self._poll_timer = PollTimer(store, clock, agents=agents, recheck_s=recheck.total_seconds())
         self._delivery = ControlDelivery(store, self._worker, self._running)
-        self._parking: Timer | None = None
+        self._parking = Parking(self._running, clock, self._linger_s, self._block_change)
         self._has_tried = self._is_joined = self._is_closed = False
         self._waiters = ResultWaiters(clock)
         self._unrecorded: dict[str, tuple[int, ...]] = {}
@@ -245,8 +247,10 @@ class StoredEngine:
             recheck_s=self._recheck_s,
             logger=self._logger,
             refusals=(BusStalledError, DatabaseError),
+            is_draining=lambda: self._parking.is_draining,
         )
         self._work, self._stopped, self._loop = (executor, crew), None, asyncio.get_running_loop()
+        self._parking.open()
         # Also for what this engine commits itself: the store calls its listeners at once for changes of this process.
         unlisten = self._store.on_change(self._poll_timer.changed.set)
         alive = Crew(lambda name, error: self._logger.error("%s: %s", name, error_reason(error)))
@@ -263,10 +267,15 @@ class StoredEngine:
             raise
         finally:
             self._work, self._is_joined = None, False
+            self._parking.stop()
             self._waiters.notify_others()
             unlisten()
             await crew.aclose()
             await alive.aclose()
+
+    async def drain(self, grace_s: float) -> None:
+        """Let go of every run at its next step boundary, for other workers; see `Parking.drain`."""
+        await self._parking.drain(grace_s)
 
     async def aclose(self) -> None:
         """Close the engine: callers that wait for a result get an error, ends being stored a second more.
@@ -297,7 +306,7 @@ class StoredEngine:
             try:
                 if is_first and (blocked := await self._reader.blocked(self._agents)):
                     await self._store.unblock(blocked)  # code that was wrong may be right now
-                is_first, is_more, fresh = False, True, 0
+                is_first, is_more, fresh = False, not self._parking.is_draining, 0
                 while is_more:
                     claims = await self._store.claim(self._worker, agents=self._agents, limit=_CLAIMS)
                     for claim in claims:
@@ -324,8 +333,7 @@ class StoredEngine:
     def _add_run(self, run: LeasedRun) -> None:
         run.inbox = self._inboxes.open(run.request.who)
         self._running[run.lease.run_id] = run
-        if self._parking is None:
-            self._park_idle()
+        self._parking.watch()
 
     async def _supersede(self, run: LeasedRun) -> bool:
         """Stop an earlier execution of a run whose lease this worker lost and has claimed again.
@@ -408,6 +416,8 @@ class StoredEngine:
         except RunPutOffError as error:
             self._logger.warning("%s", error_reason(error), extra=ANNOUNCED)
             return put_off_change(run, error)
+        except RunHandedOverError:
+            return _READY
         except UNREADABLE as error:
             return self._block_change(error)
         except DatabaseError as error:
@@ -472,18 +482,6 @@ class StoredEngine:
             await self._delivery.deliver()
         except HarborageError as error:
             self._logger.warning("run %s gets its controls with the next poll: %s", run_id, error_reason(error))
-
-    def _park_idle(self) -> None:
-        """Park the runs that have only waited for `linger`; their record says where to resume them. Repeats itself."""
-        now = self._clock.monotonic()
-        for run in self._running.values():
-            waiting = run.find_idle_wait(now, self._linger_s)
-            if waiting is not None and run.task is not None and run.parked is None:
-                why = run.unreadable
-                run.parked = parking_change(run, waiting, self._clock.now()) if why is None else self._block_change(why)
-                run.task.cancel(STOP)
-        again_s = max(self._linger_s / 2, MIN_POLL_S)
-        self._parking = self._clock.call_later(again_s, self._park_idle) if self._running and self._work else None
 
     # ── Status ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
