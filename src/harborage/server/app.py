@@ -74,6 +74,7 @@ class Server:
         self.gate = gate
         self._is_draining = False
         self.streams = Streams(self.services, gate)
+        self._document: Response | None = None
         self._dispatcher = Dispatcher(self.services, gate, ENDPOINTS)
         last = [] if fallback is None else [Route("/{path:path}", fallback, methods=[*_VERBS, "OPTIONS"])]
         self.edge = Edge(Starlette(routes=[*routes, *self._routes(), *last]), options)
@@ -97,12 +98,28 @@ class Server:
             Route("/healthz", self._health, methods=_VERBS),
             Route("/readyz", self._ready, methods=_VERBS),
             Route(METHODS["events.subscribe"].path, self.streams),
+            Route("/v1/openapi.json", self._openapi, methods=["GET"]),
             *families,
             Links(self.services).route(),
         ]
 
     async def _health(self, _: Request) -> Response:
         return json_response({"status": "ok", "subcommand": self.services.options.subcommand})
+
+    async def _openapi(self, _: Request) -> Response:
+        """Answer the document of the methods that this server offers, with the shapes of their messages."""
+        if self._document is None:
+            from harborage import __version__
+            from harborage.protocol.openapi import Shapes, document
+
+            shapes = {
+                name: Shapes(endpoint.request, endpoint.answer)
+                for name, endpoint in ENDPOINTS.items()
+                if endpoint.is_offered(self.services)
+            }
+            title = self.services.options.display_name or "Harborage"
+            self._document = json_response(document(shapes, ALL_METHODS.values(), title=title, version=__version__))
+        return self._document
 
     async def _ready(self, _: Request) -> Response:
         """Answer whether requests may be sent here: not before the store answers, not while the server stops."""
