@@ -29,7 +29,7 @@ from harborage.events import (
 from harborage.events.wire import KEEPALIVE_FRAME, comment_frame, numbered_frame, retry_frame
 from harborage.protocol.errors import Code, ProtocolError
 from harborage.protocol.methods import TokenScope
-from harborage.runtime.host import RuntimeClosedError
+from harborage.runtime.durable.engine import RuntimeClosedError
 from harborage.server.event_log import EventLog, Wanted, open_log
 from harborage.server.http import refusal
 from harborage.server.stream_queue import StreamQueue
