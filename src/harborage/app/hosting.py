@@ -55,23 +55,15 @@ async def host(
         try:
             if reloading is not None:
                 crew.start(_reload(site, reloading, clock, logger), "reload")
-            serving = asyncio.create_task(listener.serve())
+            serving = crew.start(listener.serve(), "listener")
             on_ready(bound_address(opened))
-            await _first(serving, stopping)
+            waiting = crew.start(stopping.wait(), "stop")
+            await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
             site.server.drain()
             listener.stop()
             await serving
         finally:
             await crew.aclose()
-
-
-async def _first(serving: asyncio.Task[None], stopping: asyncio.Event) -> None:
-    """Wait until the command is to stop, or the listener has failed."""
-    waiting = asyncio.create_task(stopping.wait())
-    try:
-        await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        waiting.cancel()
 
 
 async def _reload(site: Site, reloading: Reloading, clock: Timers, logger: logging.Logger) -> None:

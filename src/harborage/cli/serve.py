@@ -17,7 +17,7 @@ from cyclopts import Parameter
 from harborage.cli.storage import Debug, WrongUseError, flag, prepare_storage, run_command, storage_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from harborage.events import EventBus, Redactor
     from harborage.server.auth.gate import Gate
@@ -130,44 +130,51 @@ def dev(
       2    wrong use: no such agent, a taken address
     """
 
-    async def work() -> int:
-        from harborage.app.hosting import Reloading
-        from harborage.server.auth.minting import (
-            DEV_IDENTITY,
-            development_mint,
-            sign_development_token,
-            verifier_of,
-        )
-        from harborage.server.bootstrap import bootstrap_route
-        from harborage.server.services import ServerOptions
+    address = bind or os.environ.get("HARBOR_BIND", "").strip() or f"127.0.0.1:{port}"
+    is_mock = os.environ.get("HARBOR_DEV_ALLOW_MOCK", "") == "1"
 
-        mint = development_mint()
-        is_mock = os.environ.get("HARBOR_DEV_ALLOW_MOCK", "") == "1"
-        if is_mock:
-            _say(_MOCK_BANNER)
-
-        def ready(address: Address) -> None:
-            _say(f"HARBOR_DEV_TOKEN={sign_development_token(mint)}")
-            _say(f"HARBOR_DEV_BOUND={address}")
-            _say(f"harborage: http://{address}")
-
-        return await _serve(
+    def work() -> Coroutine[Any, Any, int]:
+        return _develop(
             agents,
-            bind=bind or os.environ.get("HARBOR_BIND", "").strip() or f"127.0.0.1:{port}",
+            bind=address,
             storage=storage,
             model=model,
             is_mock=is_mock,
-            make_gate=_gate_of(verifier_of(mint)),
-            options=ServerOptions(any_origin=True, subcommand="dev", is_mock=is_mock),
-            issuer=mint,
-            routes=(bootstrap_route(mint),),
             console_dir=console_dir,
-            grace=_DEV_GRACE_S,
-            reload=None if no_hot_reload else lambda root: Reloading(roots=(root,), who=DEV_IDENTITY),
-            on_ready=ready,
+            reloads=not no_hot_reload,
         )
 
+    if is_mock:
+        _say(_MOCK_BANNER)
     return run_command(work, debug=debug)
+
+
+async def _develop(agents: str, *, is_mock: bool, reloads: bool, **options: Any) -> int:
+    """Serve with a key of this process, and print a token that it signed."""
+    from harborage.app.hosting import Reloading
+    from harborage.server.auth.minting import DEV_IDENTITY, development_mint, sign_development_token, verifier_of
+    from harborage.server.bootstrap import bootstrap_route
+    from harborage.server.services import ServerOptions
+
+    mint = development_mint()
+
+    def ready(address: Address) -> None:
+        _say(f"HARBOR_DEV_TOKEN={sign_development_token(mint)}")
+        _say(f"HARBOR_DEV_BOUND={address}")
+        _say(f"harborage: http://{address}")
+
+    return await _serve(
+        agents,
+        is_mock=is_mock,
+        make_gate=_gate_of(verifier_of(mint)),
+        options=ServerOptions(any_origin=True, subcommand="dev", is_mock=is_mock),
+        issuer=mint,
+        routes=(bootstrap_route(mint),),
+        grace=_DEV_GRACE_S,
+        reload=(lambda root: Reloading(roots=(root,), who=DEV_IDENTITY)) if reloads else None,
+        on_ready=ready,
+        **options,
+    )
 
 
 async def _serve(

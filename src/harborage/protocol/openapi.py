@@ -122,7 +122,14 @@ def _stream(error: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parameter(name: str, place: str, text: str, schema: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {"name": name, "in": place, "required": False, "description": text, "schema": schema or {"type": "string"}}
+    return {
+        "name": name,
+        "in": place,
+        "required": False,
+        "description": text,
+        "schema": _TEXT if schema is None else schema,
+    }
 
 
+_TEXT: Final = {"type": "string"}
 _SESSION: Final = _parameter("X-Harbor-Session", "header", "The session; that of the token by default.")
