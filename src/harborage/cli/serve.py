@@ -115,12 +115,13 @@ def dev(
     no_hot_reload: Annotated[bool, flag("Keep the code that the server was started with.")] = False,
     debug: Debug = False,
 ) -> int:
-    """Serve agents on this machine while you work on them: any local page may call, and code is reloaded.
+    """Serve agents on this machine while you work on them, and reload their code.
 
-    Prints HARBOR_DEV_BOUND=HOST:PORT and HARBOR_DEV_TOKEN=TOKEN on stderr; the
-    token may do everything, for 24 hours, at this process alone. When a file
-    beside the agents changes, runs in flight are parked and go on with the new
-    code; code that cannot be loaded is refused, and the old code keeps serving.
+    Prints HARBOR_DEV_BOUND=HOST:PORT and HARBOR_DEV_TOKEN=TOKEN on stderr. The
+    token may do everything at this server, for 24 hours; pages of any origin may
+    call. When a file beside the agents changes, runs in flight are parked and go
+    on with the new code. Code that cannot be loaded is refused: the code before
+    keeps serving.
 
     HARBOR_DEV_ALLOW_MOCK=1 answers every model call with a mock.
 
