@@ -34,6 +34,7 @@ _MARKS: Final = {
     CallStatus.CANCELLED: "–",
     CallStatus.UNKNOWN: "?",
     CallStatus.CUT: "–",
+    CallStatus.HELD_BACK: "–",
     CallStatus.OPEN: "…",
 }
 
@@ -58,7 +59,7 @@ def render_history(history: RunHistory, *, clean: Clean = lambda value: value) -
 def render_step(step: StepTaken, *, clean: Clean = lambda value: value, is_timed: bool = True) -> list[str]:
     """Return the lines of one step: the decision, the text beside it, and the observations."""
     took = f"  ({step.latency_ms} ms)" if is_timed and step.latency_ms else ""
-    lines = [f"{step.number:>3} {_render_decision(step, clean)}{took}"]
+    lines = [f"{step.number:>3} {render_decision(step, clean=clean)}{took}"]
     if step.preamble and not isinstance(step.decision, Finish):
         lines.append(f"    “ {_shorten(step.preamble, clean)}")
     if step.was_summarised:
@@ -79,7 +80,8 @@ def render_step(step: StepTaken, *, clean: Clean = lambda value: value, is_timed
     return lines
 
 
-def _render_decision(step: StepTaken, clean: Clean) -> str:
+def render_decision(step: StepTaken, *, clean: Clean = lambda value: value) -> str:
+    """Return a step's decision in a line."""
     if step.error:
         return f"✗ the planner failed: {_shorten(step.error, clean)}"
     if step.cut:
