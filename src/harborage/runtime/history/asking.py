@@ -121,7 +121,7 @@ class _Exchanges:
                 raise JournalCorruptError(f"{self._where(self._stored[at][1])}: it goes back to an exchange before all")
             at -= asked.follows
         whole = tuple(MISSING if one is None else one for one in messages)
-        return Prompt(whole, tools or (), settings or Settings())
+        return Prompt(whole, () if tools is None else tools, Settings() if settings is None else settings)
 
     def _exchange(self, at: int) -> Exchange:
         if (known := self._read.get(at)) is not None:

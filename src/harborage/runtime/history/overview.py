@@ -6,7 +6,7 @@ A record says what happened; that a run waits, and on whom, its row and its paus
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -19,6 +19,8 @@ from harborage.runtime.durable.journal import JournalCorruptError
 from harborage.runtime.durable.reader import is_blocked, phase_of
 from harborage.runtime.history.model import CallMade, CallStatus, ControlTaken, PauseTaken, RunHistory, StepTaken
 from harborage.runtime.history.reading import Place, place_of
+from harborage.runtime.loop.controls import ControlType
+from harborage.runtime.loop.pauses import PauseDecision
 from harborage.runtime.loop.workflow_waits import SLEEP
 from harborage.store import RunRow
 from harborage.store.times import moment
@@ -84,11 +86,16 @@ class ControlOutcome(StrEnum):
 
 
 class ControlRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A control that was sent to a run; `before_step` is 0 for one that it has not consumed."""
+    """A control that was sent to a run; `before_step` is 0 for one that it has not consumed. `by` is the user who sent
+    it, where that is known.
+
+    One that answered a call at its gate was applied in that call's step.
+    """
 
     type: str
     event_id: str
     at: datetime
+    by: str = ""
     outcome: ControlOutcome
     error: str = ""
     before_step: int = 0
@@ -123,7 +130,8 @@ def overview(
 ) -> Overview:
     """Return the run with its steps as rows; `pauses` are all of the run, `queued` the controls that it has not
     consumed."""
-    waits = _waits(history, row, pauses)
+    known, placed = list(pauses), _Placed(history)
+    waits = _waits(history, row, known, placed)
     steps = [
         StepRow(
             number=step.number,
@@ -140,7 +148,7 @@ def overview(
         history=history,
         row=row,
         steps=tuple(steps),
-        controls=tuple(_controls(history, row, queued)),
+        controls=tuple(_controls(history, row, queued, known, placed)),
         active=_active(history, row, steps),
     )
 
@@ -216,15 +224,14 @@ def _waits_of_row(row: RunRow) -> list[Wait]:
 # ── Waits ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _waits(history: RunHistory, row: RunRow, pauses: Iterable[Pause]) -> dict[int, list[Wait]]:
+def _waits(history: RunHistory, row: RunRow, pauses: Iterable[Pause], placed: _Placed) -> dict[int, list[Wait]]:
     """What each step waited for, by its number; a wait before a step is that step's, also before the next one."""
-    placed = _Placed(history)
     found: dict[int, list[Wait]] = {}
     known: set[str] = set()
     for pause in pauses:
-        step, call = placed.of(pause)
+        number, call = placed.of(pause)
         known.add(pause.token)
-        found.setdefault(step, []).append(_of_pause(pause, call))
+        found.setdefault(number, []).append(_of_pause(pause, call))
     for taken in history.pauses:
         if taken.token not in known:
             found.setdefault(taken.step, []).append(_of_record(taken))
@@ -332,10 +339,23 @@ def _active(history: RunHistory, row: RunRow, steps: Sequence[StepRow]) -> timed
     return max(timedelta(), end - history.started_at - waited)
 
 
-def _controls(history: RunHistory, row: RunRow, queued: Iterable[ControlEvent]) -> list[ControlRow]:
-    """The controls of a run: those that it consumed, and those that it did not."""
-    taken = [_of_taken(control) for control in history.controls]
+_ANSWERS: Final = {
+    PauseDecision.APPROVE: ControlType.APPROVE,
+    PauseDecision.REJECT: ControlType.REJECT,
+    PauseDecision.RESUME: ControlType.RESUME,
+}
+
+
+def _controls(
+    history: RunHistory, row: RunRow, queued: Iterable[ControlEvent], pauses: Sequence[Pause], placed: _Placed
+) -> list[ControlRow]:
+    """The controls of a run: those that it consumed, those that answered its calls, and those that it did not."""
+    answers = {pause.answering: pause for pause in pauses if pause.answering and pause.resumed_at is not None}
+    taken = [_of_taken(control, answers) for control in history.controls]
     known = {one.event_id for one in taken if one.event_id}
+    taken += [_of_answer(pause, placed) for event_id, pause in answers.items() if event_id not in known]
+    taken.sort(key=lambda one: one.at)
+    known |= answers.keys()
     outcome = ControlOutcome.REJECTED if row.status.is_final else ControlOutcome.QUEUED
     for control in queued:
         if control.event_id not in known:
@@ -347,11 +367,26 @@ def _controls(history: RunHistory, row: RunRow, queued: Iterable[ControlEvent]) 
     return taken
 
 
-def _of_taken(control: ControlTaken) -> ControlRow:
+def _of_answer(pause: Pause, placed: _Placed) -> ControlRow:
+    """The control that answered a call at its gate, which is on record with the pause alone."""
+    decision = PauseDecision.RESUME if pause.decision is None else pause.decision
+    return ControlRow(
+        type=str(_ANSWERS.get(decision, ControlType.RESUME)),
+        event_id=pause.answering,
+        at=pause.resumed_at or pause.paused_at,
+        by=pause.resolved_by,
+        outcome=ControlOutcome.APPLIED,
+        before_step=placed.of(pause)[0],
+    )
+
+
+def _of_taken(control: ControlTaken, answers: Mapping[str, Pause]) -> ControlRow:
+    pause = answers.get(control.event_id)
     return ControlRow(
         type=str(control.type),
         event_id=control.event_id,
         at=control.at,
+        by="" if pause is None else pause.resolved_by,
         outcome=ControlOutcome.FAILED if control.error else ControlOutcome.APPLIED,
         error=control.error,
         before_step=control.before_step,

@@ -6,6 +6,8 @@ from types import MappingProxyType
 from typing import Final
 
 from harborage.server.families import artifacts, control, events, pauses, tokens, tools
+from harborage.server.families import artifacts, control, pauses, tokens, tools
+from harborage.server.families import artifacts, pauses, runs, tokens, tools
 from harborage.server.services import Endpoint, Endpoints
 
 ENDPOINTS: Final[Endpoints] = MappingProxyType[str, Endpoint](
@@ -13,6 +15,7 @@ ENDPOINTS: Final[Endpoints] = MappingProxyType[str, Endpoint](
         **artifacts.ENDPOINTS,
         **events.ENDPOINTS,
         **pauses.ENDPOINTS,
+        **runs.ENDPOINTS,
         **tokens.ENDPOINTS,
         **tools.ENDPOINTS,
         **control.ENDPOINTS,
