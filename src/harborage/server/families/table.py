@@ -5,10 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-from harborage.server.families import artifacts, control, events, pauses, tokens, tools
-from harborage.server.families import artifacts, control, pauses, tokens, tools
-from harborage.server.families import artifacts, pauses, runs, tokens, tools
-from harborage.server.families import artifacts, control, pauses, runs, tokens, tools
+from harborage.server.families import artifacts, control, events, pauses, runs, tokens, tools
 from harborage.server.services import Endpoint, Endpoints
 
 ENDPOINTS: Final[Endpoints] = MappingProxyType[str, Endpoint](
