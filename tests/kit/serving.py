@@ -15,6 +15,9 @@ from msgspec.structs import replace
 
 from harborage import Agent, Runtime
 from harborage.clock import SYSTEM_CLOCK
+from harborage.events import Event, EventBus, EventType, LLMCost, LLMCostRecordedPayload, LLMUsage
+from harborage.identity import effective_quadruple
+from harborage.llm import CompleteRequest, CompleteResponse, Cost, Usage
 from harborage.server.app import Server
 from harborage.server.services import ServerOptions
 from harborage.store import EventQuery
@@ -47,6 +50,37 @@ class Served(NamedTuple):
 def talker(name: str = "talker") -> Agent[Any, Any]:
     """An agent that says one thing."""
     return Agent(name, model=ScriptedLLM([says("hello")]))
+
+
+def priced(answer: CompleteResponse, usd: float, *, prompt: int = 10, completion: int = 5) -> CompleteResponse:
+    """The same answer of a model, at a price."""
+    usage = Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
+    return replace(answer, usage=usage, cost=Cost(total_cost=usd))
+
+
+class PricedLLM(ScriptedLLM):
+    """A scripted model whose calls are published with their cost, as those of a provider are, once it has a `bus`."""
+
+    bus: EventBus | None = None
+
+    async def complete(self, request: CompleteRequest) -> CompleteResponse:
+        answer = await super().complete(request)
+        who, used = effective_quadruple(), answer.usage
+        assert self.bus is not None
+        assert who is not None
+        payload = LLMCostRecordedPayload(
+            identity=who,
+            model="scripted",
+            cost=LLMCost(total_cost=answer.cost.total_cost),
+            usage=LLMUsage(
+                prompt_tokens=used.prompt_tokens,
+                completion_tokens=used.completion_tokens,
+                total_tokens=used.total_tokens,
+            ),
+            occurred_at=SYSTEM_CLOCK.now(),
+        )
+        self.bus.publish_nowait(Event(EventType.LLM_COST_RECORDED, who, payload))
+        return answer
 
 
 @asynccontextmanager

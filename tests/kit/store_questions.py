@@ -29,11 +29,16 @@ from harborage.store import (
     NewGroup,
     NewPause,
     NewRun,
+    Owner,
     PauseQuery,
     PauseStatus,
     RunQuery,
     SendControl,
+    SessionListQuery,
+    SessionPlace,
     SessionQuery,
+    SessionSort,
+    SessionState,
     SettlePause,
     Status,
     Store,
@@ -84,6 +89,12 @@ NARROWER: tuple[dict[str, Any], ...] = (
     {"session": "s1"},
     {"tags": marks_of({"shop": "porto"})},
     {"is_whole": True},
+    {"shown": (Status.PAUSED, Status.COMPLETE)},
+    {"shown": (Status.RUNNING,), "has_approval": True},
+    {"has_approval": False},
+    {"reasons": ("code",), "or_crashed": True},
+    {"owners": (Owner("t1", "u1"), Owner("t1", "", "s1"))},
+    {"words": "paused"},
     {"tenant": ME.tenant_id, "user": ME.user_id, "group": "g1", "only_blocked": True, "run_ids": ("r1",)},
 )
 PAUSES = (
@@ -118,6 +129,7 @@ EVENTS = (
     EventQuery(tenant=ME.tenant_id, user=ME.user_id, session=ME.session_id, run_ids=("r1",), types=("a",)),
     EventQuery(tenant=ME.tenant_id, newest_first=True, since=1, until=2_000_000),
     EventQuery(tenant=ME.tenant_id, user=ME.user_id),
+    EventQuery(tenant=ME.tenant_id, user=ME.user_id, session=ME.session_id, text="task", newest_first=True),
 )
 COUNTED = EventCountQuery(
     tenants=(ME.tenant_id, "t2"),
@@ -137,6 +149,17 @@ SESSIONS = (
     SessionQuery(tenant=ME.tenant_id, user=ME.user_id, session=ME.session_id),
     SessionQuery(only_opened=True),
     SessionQuery(only_opened=True, seen_before=1_000_000, opened_before=1_000_000),
+)
+MY_SESSIONS = SessionListQuery(tenants=(ME.tenant_id,), users=(ME.user_id,))
+LISTED: tuple[dict[str, Any], ...] = (
+    {"tenants": ("t1", "t2"), "users": ("u1", "u2"), "sessions": ("s1",)},
+    {"states": (SessionState.RUNNING,), "agents": ("a1",), "since": 1, "until": 2_000_000, "cost_above": 5},
+    {"has_pause": True, "has_failed": False},
+    {"has_pause": False, "has_failed": True},
+    {"text": "s1"},
+    {"words": "s1"},
+    *({"sort": sort} for sort in SessionSort),
+    *({"sort": sort, "after": SessionPlace(1, "s", 1)} for sort in SessionSort),
 )
 
 
@@ -166,6 +189,12 @@ async def _read(store: Store) -> None:
     await store.count_events(COUNTED)
     for sessions in SESSIONS:
         await store.sessions(sessions)
+    for mine in (MINE, OF_USER, replace(OF_TENANT, statuses=LIVE)):
+        await store.total_runs(mine)
+    await store.total_events(EVENTS[-1])
+    for fields in LISTED:
+        await store.list_sessions(replace(MY_SESSIONS, **fields))
+        await store.count_sessions(replace(MY_SESSIONS, **fields))
     await store.entries("r1")
     await store.controls("r1", after=1)
     await store.controls_of({"r1": 1, "r2": 0})

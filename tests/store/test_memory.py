@@ -27,7 +27,7 @@ from harborage.store import (
 )
 from harborage.store.memory import MemoryStore, views
 from harborage.store.memory import store as memory_store
-from harborage.store.memory.views import has_run
+from harborage.store.memory.views import Asks, has_run
 from harborage.store.times import micros
 from harborage.testing.clock import FakeClock
 from tests.kit.stored_runs import keep, row_of
@@ -73,9 +73,9 @@ async def test_what_is_asked_of_one_run_or_of_those_at_work_costs_the_same_howev
     """Every step of a run asks such things, so only the rows that can be meant are looked at."""
     looked: list[str] = []
 
-    def noted(query: RunQuery, row: RunRow) -> bool:
+    def noted(query: RunQuery, row: RunRow, asks: Asks) -> bool:
         looked.append(row.run_id)
-        return has_run(query, row)
+        return has_run(query, row, asks)
 
     store = MemoryStore()
     await keep(store, ME, [b"1"])
@@ -98,9 +98,9 @@ async def test_what_is_asked_of_a_session_a_family_or_a_group_costs_the_same_how
     """Only the smallest of what a query names is looked at: its session, parent, root, group or the live runs."""
     looked: list[str] = []
 
-    def noted(query: RunQuery, row: RunRow) -> bool:
+    def noted(query: RunQuery, row: RunRow, asks: Asks) -> bool:
         looked.append(row.run_id)
-        return has_run(query, row)
+        return has_run(query, row, asks)
 
     store = MemoryStore()
     mine = {"tenant": "t", "user": "u", "session": "s"}

@@ -252,7 +252,6 @@ _MISUSES: Final = frozenset(
         "PriceUnknownError",
         "RunNotFoundError",
         "RunPrefixError",
-        "SigningKeyError",
         "StorageUrlError",
         "TargetError",
     }

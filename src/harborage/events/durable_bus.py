@@ -170,6 +170,11 @@ class DurableEventBus(EventBus):
     def last_sequence(self, who: Identity | Quadruple) -> int:
         return self._writer.last_sequence(who)
 
+    @property
+    def events_per_second(self) -> float:
+        """How many events this process stored a second, of late."""
+        return self._subscribers.rate.per_second(self._clock.monotonic())
+
     def call_after_delivery(self, who: Identity, then: Callable[[], None]) -> None:
         """Call `then` once all events that this process published in the session are delivered; often that is now.
 

@@ -1,4 +1,4 @@
-"""Delivering events to subscribers: who may see what, and when an idle subscription is closed.
+"""Delivering events to subscribers: who may see what, and when an idle subscription is closed; and counting events.
 
 Every bus has one `FanOut`. It keeps no events and numbers none. No background task: idle subscriptions are found when
 events are delivered, and by one timer that is armed only while a subscription has events to read.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -29,6 +29,7 @@ SessionKey: TypeAlias = tuple[str, str, str]
 _MIN_TICK_S = 0.1
 # Differences of clock readings are floats: 60.1 - 0.1 may fall short of 60.
 _SLACK_S = 1e-6
+_RATE_S: Final = 10
 
 
 class BusConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +53,36 @@ class BusConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidOptionError("replay_buffer_size", self.replay_buffer_size, "a number that is not negative")
 
 
+class EventRate:
+    """How many events a bus had in the last ten seconds, counted by the second: eleven numbers, whatever comes."""
+
+    __slots__ = ("_counts", "_last", "_start")
+
+    def __init__(self, now: float) -> None:
+        self._start = now
+        self._last = int(now)
+        self._counts = [0] * (_RATE_S + 1)
+
+    def add(self, count: int, now: float) -> None:
+        """Count events that happen now, in monotonic seconds."""
+        if int(now) != self._last:
+            self._turn(now)
+        self._counts[self._last % len(self._counts)] += count
+
+    def per_second(self, now: float) -> float:
+        """The events a second, over the last ten seconds, or since the bus was opened where that is less."""
+        self._turn(now)
+        passed = min(now - self._start, _RATE_S + now % 1)
+        return sum(self._counts) / max(passed, 1.0)
+
+    def _turn(self, now: float) -> None:
+        """Forget what lies more than ten seconds back."""
+        second = int(now)
+        for passed in range(max(self._last + 1, second - _RATE_S), second + 1):
+            self._counts[passed % len(self._counts)] = 0
+        self._last = max(self._last, second)
+
+
 class FanOut:
     """The subscriptions of one bus, by the session that they may see; those of admins see every session.
 
@@ -71,6 +102,7 @@ class FanOut:
         "by_session",
         "is_watching",
         "next_sweep",
+        "rate",
     )
 
     def __init__(
@@ -89,6 +121,7 @@ class FanOut:
         self.is_watching = False
         self.next_sweep = 0.0
         self._timer: Timer | None = None
+        self.rate = EventRate(clock.monotonic())
 
     def subscribe(self, filter: Filter) -> Subscription:
         """Return a new subscription to the events that match `filter`.

@@ -76,6 +76,11 @@ class MemoryEventBus(EventBus):
     def last_sequence(self, who: Identity | Quadruple) -> int:
         return self._sequence
 
+    @property
+    def events_per_second(self) -> float:
+        """How many events were published a second, of late."""
+        return self._subscribers.rate.per_second(self._clock.monotonic())
+
     async def aclose(self) -> None:
         self._is_closed = True
         self._subscribers.close()
@@ -84,7 +89,9 @@ class MemoryEventBus(EventBus):
     def _emit(self, event: Event) -> Event:
         """Number `event`, keep it for replay, and deliver it."""
         subscribers = self._subscribers
-        if subscribers.is_watching and (now := self._clock.monotonic()) >= subscribers.next_sweep:
+        now = self._clock.monotonic()
+        subscribers.rate.add(1, now)
+        if subscribers.is_watching and now >= subscribers.next_sweep:
             subscribers.sweep(now)
         event = self._record(event)
         if subscribers.by_session or subscribers.admins:

@@ -128,6 +128,7 @@ class EventWriter:
     def deliver_committed(self, events: Sequence[Event], done: Committed) -> None:
         """Deliver events of one session that a commit has stored; if it gives no numbers, they are read first."""
         tail = self._queue(events[0].identity).tail
+        self._subscribers.rate.add(len(events), self._clock.monotonic())
         if done.first:
             self._deliver(
                 tail, [set_numbers(event, done.place, done.first, index) for index, event in enumerate(events)]
@@ -257,6 +258,7 @@ class EventWriter:
         """Deliver the stored events of a batch, and in their order those that are not stored."""
         offset = 0
         self._backlog -= len(items)
+        self._subscribers.rate.add(sum(item.data is not None for item in items), self._clock.monotonic())
         for item in items:
             event = item.event
             if event is None:

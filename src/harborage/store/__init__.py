@@ -39,11 +39,18 @@ if TYPE_CHECKING:
     from harborage.store.queries import EventQuery as EventQuery
     from harborage.store.queries import GroupQuery as GroupQuery
     from harborage.store.queries import Orphan as Orphan
+    from harborage.store.queries import Owner as Owner
     from harborage.store.queries import Page as Page
     from harborage.store.queries import PauseQuery as PauseQuery
     from harborage.store.queries import RunCounts as RunCounts
     from harborage.store.queries import RunQuery as RunQuery
+    from harborage.store.queries import RunTotals as RunTotals
+    from harborage.store.queries import SessionListQuery as SessionListQuery
+    from harborage.store.queries import SessionPlace as SessionPlace
     from harborage.store.queries import SessionQuery as SessionQuery
+    from harborage.store.queries import SessionSort as SessionSort
+    from harborage.store.queries import SessionState as SessionState
+    from harborage.store.queries import SessionTotals as SessionTotals
     from harborage.store.rows import EVENT_STEP as EVENT_STEP
     from harborage.store.rows import LIVE as LIVE
     from harborage.store.rows import ControlRow as ControlRow
@@ -68,8 +75,8 @@ else:
             ),
             "harborage.store.port": "Claimed Queue Records SessionChange Sessions Store Upkeep Views",
             "harborage.store.queries": (
-                "EventCount EventCountQuery EventQuery GroupQuery Orphan Page PauseQuery RunCounts RunQuery "
-                "SessionQuery"
+                "EventCount EventCountQuery EventQuery GroupQuery Orphan Owner Page PauseQuery RunCounts RunQuery "
+                "RunTotals SessionListQuery SessionPlace SessionQuery SessionSort SessionState SessionTotals"
             ),
             "harborage.store.rows": (
                 "EVENT_STEP LIVE ControlRow EventRow GroupLeft GroupRow GroupStatus Lease PatchRow PauseRow "

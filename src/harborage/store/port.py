@@ -32,7 +32,10 @@ if TYPE_CHECKING:
         PauseQuery,
         RunCounts,
         RunQuery,
+        RunTotals,
+        SessionListQuery,
         SessionQuery,
+        SessionTotals,
     )
     from harborage.store.rows import ControlRow, EventRow, GroupRow, Lease, PatchRow, PauseRow, RunRow, SessionRow
 
@@ -187,6 +190,10 @@ class Views(Protocol):
         """How many runs a query finds, whatever its page."""
         ...
 
+    async def total_runs(self, query: RunQuery) -> RunTotals:
+        """What the runs of a query used together, whatever its page."""
+        ...
+
     async def pauses(self, query: PauseQuery) -> Page[PauseRow]:
         """The pauses of a query."""
         ...
@@ -203,8 +210,20 @@ class Views(Protocol):
         """How many events a query finds by slot and type, in this order; what there is none of is left out."""
         ...
 
+    async def total_events(self, query: EventQuery) -> int:
+        """How many events a query finds, whatever its page."""
+        ...
+
     async def sessions(self, query: SessionQuery) -> Page[SessionRow]:
         """The sessions of a query."""
+        ...
+
+    async def list_sessions(self, query: SessionListQuery) -> list[SessionTotals]:
+        """The sessions of a query with their totals; one that cannot be read has none."""
+        ...
+
+    async def count_sessions(self, query: SessionListQuery) -> int:
+        """How many sessions a query finds, whatever its page."""
         ...
 
     async def groups(self, query: GroupQuery) -> Page[GroupRow]:

@@ -42,6 +42,10 @@ _CODES: Final = {status: code for code, status in enumerate(Status)}
 _COMPLETE: Final = _CODES[Status.COMPLETE]
 
 
+CRASH: Final = ": "
+"""What the reason of a run contains that ended with an error of its own: its class, this, and its text."""
+
+
 LIVE: Final = (Status.PENDING, Status.RUNNING, Status.PAUSED)
 """The statuses of runs that have not ended."""
 

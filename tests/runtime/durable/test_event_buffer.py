@@ -17,6 +17,9 @@ from harborage.events import (
     EventType,
     Filter,
     LLMCompletionChunkPayload,
+    LLMCost,
+    LLMCostRecordedPayload,
+    LLMUsage,
     Subscription,
     TaskCompletedPayload,
     ToolInvokedPayload,
@@ -37,6 +40,7 @@ from harborage.state.errors import DatabaseLockedError
 from harborage.store import Change, Commit, Committed, EventQuery, Lease, NewRun, SendControl, Status
 from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock, settle
+from tests.kit.stored_runs import row_of
 
 pytestmark = pytest.mark.anyio
 
@@ -135,6 +139,22 @@ async def test_what_a_run_publishes_goes_with_its_entries(bench: Bench) -> None:
     await bench.outbox.flush()
     assert bench.store.commits == [(1, 2)]
     assert bench.seen() == ["a", "b"]
+
+
+async def test_what_a_model_used_is_added_to_the_row_of_the_run(bench: Bench) -> None:
+    """The commit that keeps the event adds its tokens and its price in dollars; another commit adds nothing."""
+    for cost, currency in ((0.25, "USD"), (0.000_002, "USD"), (9.0, "EUR")):
+        price = LLMCost(total_cost=cost, currency=currency)
+        payload = LLMCostRecordedPayload(
+            identity=ME, model="m", cost=price, usage=LLMUsage(total_tokens=100), occurred_at=AT
+        )
+        bench.bus.publish_nowait(Event(EventType.LLM_COST_RECORDED, ME, payload))
+        bench.note()
+        await bench.outbox.flush()
+    bench.note()
+    await bench.outbox.flush()
+    row = await row_of(bench.store, "r")
+    assert (row.tokens, row.cost, row.owner) == (300, 250_002, "w")
 
 
 async def test_who_waits_for_a_run_of_its_own_is_not_kept_waiting(bench: Bench) -> None:

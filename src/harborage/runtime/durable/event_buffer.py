@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 from msgspec.structs import replace
 
 from harborage.errors import HarborageError, error_reason
-from harborage.events import Event
+from harborage.events import Event, LLMCostRecordedPayload
 from harborage.runtime.durable.journal import Record
 from harborage.store import NewEvent
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from harborage.runtime.loop.controls import ControlEvent
     from harborage.store import Committed
 
+
+_MICRO: Final = 1_000_000
+_CURRENCY: Final = "USD"
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +39,26 @@ class BufferedEvent(msgspec.Struct, frozen=True):
     event: Event
     data: NewEvent
     consumes: int = 0
+
+
+class Used(NamedTuple):
+    """What calls of a model used: tokens, and millionths of a US dollar."""
+
+    tokens: int = 0
+    cost: int = 0
+
+
+def used_in(events: Iterable[BufferedEvent]) -> Used:
+    """Add up the calls of a model that these events tell of. A price in another currency is not counted."""
+    tokens = cost = 0
+    for one in events:
+        payload = one.event.payload
+        if isinstance(payload, LLMCostRecordedPayload):
+            used = payload.usage
+            tokens += used.total_tokens or used.prompt_tokens + used.completion_tokens
+            if payload.cost.currency == _CURRENCY:
+                cost += round(payload.cost.total_cost * _MICRO)
+    return Used(max(0, tokens), max(0, cost))
 
 
 class RunEventBuffer:

@@ -15,7 +15,7 @@ from harborage.errors import HarborageError, error_reason, error_text
 from harborage.identity import bound
 from harborage.runtime.durable.bodies import extract_bodies
 from harborage.runtime.durable.engine import RecordRefusedError, RunTakenError
-from harborage.runtime.durable.event_buffer import BufferedEvent, RunEventBuffer
+from harborage.runtime.durable.event_buffer import BufferedEvent, RunEventBuffer, used_in
 from harborage.runtime.durable.journal import is_outcome
 from harborage.runtime.loop.controls import ControlEvent
 from harborage.store import Change, Commit, Committed, Guard, RunQuery
@@ -45,6 +45,7 @@ Refuse: TypeAlias = Callable[[ControlEvent], None]
 _log = logging.getLogger(__name__)
 
 _PROGRESS = Change(progress=True)
+_NOTHING_CHANGED = Change()
 _NO_BODIES: Mapping[str, bytes] = {}
 
 
@@ -422,6 +423,9 @@ class LeasedRecord:
         guard = Guard(lease=self._run.lease, position=self._run.position)
         if along is not _NOTHING_ALONG:
             events = (*events, *along.events)
+        if events and any(used := used_in(events)):
+            change = _NOTHING_CHANGED if change is None else change
+            change = replace(change, tokens=change.tokens + used.tokens, cost=change.cost + used.cost)
         commit = Commit(guard=guard, entries=tuple(entries), bodies=bodies, change=change, consumed=consumed)
         if events:
             commit = replace(

@@ -24,7 +24,7 @@ from harborage.runtime.effects.dependencies import Dependencies
 from harborage.runtime.effects.executor import CatalogToolExecutor
 from harborage.runtime.effects.gates import Gates, approval_gates
 from harborage.runtime.effects.hooks import Hooks
-from harborage.runtime.effects.model import Reasoner, ReasonerConfig, name_of_model, open_reasoner
+from harborage.runtime.effects.model import Reasoner, ReasonerConfig, open_reasoner
 from harborage.runtime.effects.model_recording import ModelRecorder
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.effects.outages import patience_of
@@ -75,9 +75,9 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The open parts of one agent."""
+    """The open parts of one agent. `setup` is what they were opened from."""
 
-    name: str
+    setup: AgentSetup
     value: object
     decode: Callable[[Any], Any] | None
     deps: Any
@@ -95,7 +95,11 @@ class AgentParts(msgspec.Struct, frozen=True, kw_only=True):
     check_price: Callable[[], Awaitable[None]]
     sub_agents: tuple[SubAgent, ...] = ()
     is_workflow: bool = False
-    model: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name in the runtime; that of one that only another calls has the other's before it."""
+        return self.setup.name
 
 
 async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -> AgentParts:
@@ -113,8 +117,15 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
     if isinstance(reasoner.planner, RegistryAware):
         reasoner.planner.attach_registry(shared.tasks)
         closers.append(partial(_detach, reasoner.planner))
-    ttl, clock = options.approval_ttl, shared.clock
-    gates = approval_gates(setup.approvals, catalog, shared.pauses, shared.bus, shared.redactor, ttl=ttl, clock=clock)
+    gates = approval_gates(
+        setup.approvals,
+        catalog,
+        shared.pauses,
+        shared.bus,
+        shared.redactor,
+        ttl=options.approval_ttl,
+        clock=shared.clock,
+    )
     _register_built_ins(options, catalog, reasoner, shared, gates)
     gates.check_names()
     closers.append(gates.aclose)
@@ -132,7 +143,7 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
     services = _services(setup, shared, executor, gates=gates, recorder=recorder, providers=providers, hooks=hooks)
     effects = _effects(services, model_hooks)
     return AgentParts(
-        name=setup.name,
+        setup=setup,
         value=setup.value,
         decode=setup.decode,
         deps=setup.deps,
@@ -150,7 +161,6 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
         check_price=reasoner.check_price,
         sub_agents=tuple(one.called for one in setup.agents),
         is_workflow=setup.is_workflow,
-        model=name_of_model(setup.reasoner.model) if isinstance(setup.reasoner, ReasonerConfig) else "",
     )
 
 

@@ -7,6 +7,8 @@ from typing import Final
 _NAMES: Final = {
     "harborage.artifacts.files": "fs",
     "harborage.artifacts.memory": "inmem",
+    "harborage.events.durable_bus": "durable",
+    "harborage.events.memory_bus": "inmem",
     "harborage.state.memory": "inmem",
     "harborage.state.postgres": "postgres",
     "harborage.state.sqlite": "sqlite",

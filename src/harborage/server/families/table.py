@@ -5,17 +5,17 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-from harborage.server.families import artifacts, control, events, pauses, runs, tokens, tools
+from harborage.server.families import agents, artifacts, control, events, pauses, posture, tokens, tools
 from harborage.server.services import Endpoint, Endpoints
 
-ENDPOINTS: Final[Endpoints] = MappingProxyType[str, Endpoint](
-    {
-        **artifacts.ENDPOINTS,
-        **events.ENDPOINTS,
-        **pauses.ENDPOINTS,
-        **runs.ENDPOINTS,
-        **tokens.ENDPOINTS,
-        **tools.ENDPOINTS,
-        **control.ENDPOINTS,
-    }
-)
+_OTHERS: Final[Endpoints] = {
+    **agents.ENDPOINTS,
+    **artifacts.ENDPOINTS,
+    **control.ENDPOINTS,
+    **events.ENDPOINTS,
+    **pauses.ENDPOINTS,
+    **tokens.ENDPOINTS,
+    **tools.ENDPOINTS,
+}
+
+ENDPOINTS: Final[Endpoints] = MappingProxyType[str, Endpoint]({**_OTHERS, **posture.endpoints_beside(_OTHERS)})

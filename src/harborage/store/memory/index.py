@@ -42,6 +42,10 @@ class RunIndex:
         if row.root:
             _remove(self._of_root, row.root, row.run_id)
 
+    def of_session(self, who: Identity) -> Collection[str]:
+        """The runs of a session."""
+        return self._of_session.get(who, ())
+
     def of(self, query: RunQuery) -> Iterator[Collection[str]]:
         """The runs of the session, the parent and the root that a query names; each holds all that it may find."""
         if query.tenant and query.user and query.session:

@@ -12,6 +12,7 @@ from harborage.store.errors import PauseAnsweredError, PauseSettledError, RowNot
 from harborage.store.rows import PauseRow, PauseStatus
 
 if TYPE_CHECKING:
+    from harborage.identity import Identity
     from harborage.store.commit import DropAnswer, NewPause, SettlePause
     from harborage.store.queries import PauseQuery
 
@@ -50,6 +51,14 @@ class Pauses:
     def open_of(self, run_id: str) -> list[str]:
         """The open pauses of a run, oldest first."""
         return [token for token in self._of_run.get(run_id, ()) if token in self._open]
+
+    def open_reasons(self, run_id: str) -> list[str]:
+        """Why a run asks, for each of its open pauses."""
+        return [self._rows[token].reason for token in self.open_of(run_id)]
+
+    def sessions_asking(self) -> set[Identity]:
+        """The sessions in which a pause is open."""
+        return {self._rows[token].who for token in self._open}
 
     def open(self, pause: NewPause, number: int, now: int) -> bool:
         """Open a pause; False when there is one with its token."""

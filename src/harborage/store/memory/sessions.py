@@ -13,7 +13,7 @@ from harborage.store.port import SessionChange
 from harborage.store.rows import SessionRow
 
 if TYPE_CHECKING:
-    from harborage.store.queries import SessionQuery
+    from harborage.store.queries import SessionListQuery, SessionQuery
 
 
 class Sessions:
@@ -27,6 +27,16 @@ class Sessions:
     def get(self, who: Identity) -> SessionRow | None:
         """The session, if it is known."""
         return self._rows.get(who)
+
+    def listed(self, query: SessionListQuery) -> list[SessionRow]:
+        """The sessions of the principals whom a query names."""
+        return [
+            row
+            for who, row in self._rows.items()
+            if who.tenant_id in (query.tenants or (who.tenant_id,))
+            and who.user_id in (query.users or (who.user_id,))
+            and who.session_id in (query.sessions or (who.session_id,))
+        ]
 
     def likely(self, query: SessionQuery) -> Iterable[SessionRow]:
         """The sessions that a query may find: at most one, where it names a whole identity."""

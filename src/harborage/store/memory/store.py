@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -23,8 +23,12 @@ from harborage.store.memory.views import (
     find_pauses,
     find_runs,
     find_sessions,
+    has_event,
     has_pause,
     has_run,
+    has_totals,
+    list_sessions,
+    total_sessions,
 )
 from harborage.store.port import MAX_ATTEMPTS, Claimed, SessionChange
 from harborage.store.queries import (
@@ -37,7 +41,10 @@ from harborage.store.queries import (
     PauseQuery,
     RunCounts,
     RunQuery,
+    RunTotals,
+    SessionListQuery,
     SessionQuery,
+    SessionTotals,
 )
 from harborage.store.rows import (
     ControlRow,
@@ -230,12 +237,20 @@ class MemoryStore:
 
     async def runs(self, query: RunQuery) -> Page[RunRow]:
         self._check_open()
-        return find_runs(self._tables.likely(query), query)
+        return find_runs(self._tables.likely(query), query, self._tables.pauses.open_reasons)
 
     async def count_runs(self, query: RunQuery) -> RunCounts:
-        self._check_open()
-        found = Counter(row.status for row in self._tables.likely(query) if has_run(query, row))
+        found = Counter(row.status for row in self._runs_of(query))
         return RunCounts(by_status={status: found[status] for status in Status})
+
+    async def total_runs(self, query: RunQuery) -> RunTotals:
+        rows = [*self._runs_of(query)]
+        return RunTotals(runs=len(rows), tokens=sum(row.tokens for row in rows), cost=sum(row.cost for row in rows))
+
+    def _runs_of(self, query: RunQuery) -> Iterator[RunRow]:
+        self._check_open()
+        asks = self._tables.pauses.open_reasons
+        return (row for row in self._tables.likely(query) if has_run(query, row, asks))
 
     async def pauses(self, query: PauseQuery) -> Page[PauseRow]:
         self._check_open()
@@ -246,13 +261,17 @@ class MemoryStore:
         return sum(has_pause(query, row) for row in self._tables.pauses.likely(query))
 
     async def events(self, query: EventQuery) -> list[EventRow]:
+        return find_events(self._events_near(query), query)
+
+    async def total_events(self, query: EventQuery) -> int:
+        return sum(has_event(query, row) for row in self._events_near(query))
+
+    def _events_near(self, query: EventQuery) -> Iterable[EventRow]:
         self._check_open()
         logs = self._tables.events
         if query.tenant and query.user and query.session:
-            rows = logs.get(Identity(query.tenant, query.user, query.session), [])
-        else:
-            rows = [row for log in logs.values() for row in log]
-        return find_events(rows, query)
+            return logs.get(Identity(query.tenant, query.user, query.session), [])
+        return [row for log in logs.values() for row in log]
 
     async def count_events(self, query: EventCountQuery) -> list[EventCount]:
         self._check_open()
@@ -261,6 +280,18 @@ class MemoryStore:
     async def sessions(self, query: SessionQuery) -> Page[SessionRow]:
         self._check_open()
         return find_sessions(self._tables.sessions.likely(query), query)
+
+    async def list_sessions(self, query: SessionListQuery) -> list[SessionTotals]:
+        self._check_open()
+        return list_sessions(self._session_totals(query), query)
+
+    async def count_sessions(self, query: SessionListQuery) -> int:
+        self._check_open()
+        return sum(has_totals(query, row) for row in self._session_totals(query))
+
+    def _session_totals(self, query: SessionListQuery) -> Iterator[SessionTotals]:
+        tables = self._tables
+        return total_sessions(tables.sessions.listed(query), tables.runs_of, tables.pauses.sessions_asking())
 
     async def group(self, group_id: str, *, who: Identity) -> tuple[GroupRow, list[RunRow]]:
         self._check_open()

@@ -432,6 +432,10 @@ class Tables:
             ways.append(self.groups.members(Identity(query.tenant, query.user, query.session), query.group))
         return (self.runs[run_id].row for run_id in min(ways, key=len) if run_id in self.runs)
 
+    def runs_of(self, who: Identity) -> list[RunRow]:
+        """The runs of a session, oldest first."""
+        return [self.runs[run_id].row for run_id in self.index.of_session(who)]
+
     def claim(self, held: HeldRun, worker: str) -> Lease:
         """Give a free run to a worker. What it awaits stays noted, until it says that it waits no longer."""
         row = held.row

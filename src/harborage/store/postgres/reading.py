@@ -20,11 +20,14 @@ from harborage.store.queries import (
     PauseQuery,
     RunCounts,
     RunQuery,
+    RunTotals,
+    SessionListQuery,
     SessionQuery,
+    SessionTotals,
 )
 from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow, Status
 from harborage.store.sql.lists import Lists, Place, Statement, group_query, members_query, page_of, place_of
-from harborage.store.sql.rows import RowReader, checked_entries, status_of
+from harborage.store.sql.rows import RowReader, checked_entries, run_totals, status_of
 from harborage.store.sql.ways import is_sliced, runs_page, slice_query
 
 if TYPE_CHECKING:
@@ -147,13 +150,20 @@ class Reading:
             left = COUNT_CAP - sum(counts.values())
         return RunCounts(by_status=counts, is_capped=is_capped)
 
+    async def total_runs(self, query: RunQuery) -> RunTotals:
+        """What the runs of a query used together."""
+        return run_totals([(await self._fetch(one))[0] for one in LISTS.run_totals(query)])
+
     async def pauses(self, query: PauseQuery) -> Page[PauseRow]:
         """The pauses of a query."""
         return _page(map(ROWS.pause, await self._fetch(LISTS.pauses(query))), query.limit)
 
     async def count_pauses(self, query: PauseQuery) -> int:
         """How many pauses a query finds."""
-        (found,) = await self._fetch(LISTS.pause_count(query))
+        return await self._count(LISTS.pause_count(query))
+
+    async def _count(self, statement: Statement) -> int:
+        (found,) = await self._fetch(statement)
         count: Any = found
         return int(count[0])
 
@@ -166,9 +176,21 @@ class Reading:
         rows: Any = await self._fetch(LISTS.event_counts(query))
         return [EventCount(*row) for row in rows]
 
+    async def total_events(self, query: EventQuery) -> int:
+        """How many events a query finds."""
+        return await self._count(LISTS.event_count(query))
+
     async def sessions(self, query: SessionQuery) -> Page[SessionRow]:
         """The sessions of a query."""
         return _page(map(ROWS.session, await self._fetch(LISTS.sessions(query))), query.limit)
+
+    async def list_sessions(self, query: SessionListQuery) -> list[SessionTotals]:
+        """The sessions of a query with their totals."""
+        return [*map(ROWS.totals, await self._fetch(LISTS.listed(query)))]
+
+    async def count_sessions(self, query: SessionListQuery) -> int:
+        """How many sessions a query finds."""
+        return await self._count(LISTS.listed_count(query))
 
     async def groups(self, query: GroupQuery) -> Page[GroupRow]:
         """The groups of a query."""

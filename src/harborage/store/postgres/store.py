@@ -33,7 +33,10 @@ from harborage.store.queries import (
     PauseQuery,
     RunCounts,
     RunQuery,
+    RunTotals,
+    SessionListQuery,
     SessionQuery,
+    SessionTotals,
 )
 from harborage.store.rows import Lease
 from harborage.store.sql.rows import UnreadableError, group_left
@@ -182,6 +185,9 @@ class PostgresStore:
     async def count_runs(self, query: RunQuery) -> RunCounts:
         return await self._asked(self._reading.count_runs(query))
 
+    async def total_runs(self, query: RunQuery) -> RunTotals:
+        return await self._asked(self._reading.total_runs(query))
+
     async def pauses(self, query: PauseQuery) -> Page[PauseRow]:
         return await self._asked(self._reading.pauses(query))
 
@@ -194,8 +200,17 @@ class PostgresStore:
     async def count_events(self, query: EventCountQuery) -> list[EventCount]:
         return await self._asked(self._reading.count_events(query))
 
+    async def total_events(self, query: EventQuery) -> int:
+        return await self._asked(self._reading.total_events(query))
+
     async def sessions(self, query: SessionQuery) -> Page[SessionRow]:
         return await self._asked(self._reading.sessions(query))
+
+    async def list_sessions(self, query: SessionListQuery) -> list[SessionTotals]:
+        return await self._asked(self._reading.list_sessions(query))
+
+    async def count_sessions(self, query: SessionListQuery) -> int:
+        return await self._asked(self._reading.count_sessions(query))
 
     async def groups(self, query: GroupQuery) -> Page[GroupRow]:
         return await self._asked(self._reading.groups(query))

@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from harborage.store.queries import EventCountQuery, EventQuery, GroupQuery, Page, PauseQuery, RunQuery, SessionQuery
-from harborage.store.rows import GroupRow, PauseRow, RunRow, SessionRow
+from harborage import codec
+from harborage.store.queries import (
+    EventCountQuery,
+    EventQuery,
+    GroupQuery,
+    Page,
+    PauseQuery,
+    RunQuery,
+    SessionListQuery,
+    SessionQuery,
+)
+from harborage.store.rows import GroupRow, PauseRow, RunRow, SessionRow, Status
 from harborage.store.sql.ways import (
     edge_of,
     event_pieces,
     group_pieces,
+    listed_pieces,
     pause_pieces,
     run_ways,
     session_pieces,
@@ -65,6 +76,10 @@ class Lists:
             self._statement(("run_counts",), way.pieces, ended, self.run_values(way.query)) for way in run_ways(query)
         ]
 
+    def run_totals(self, query: RunQuery) -> list[Statement]:
+        """The ways to add up the runs of a query."""
+        return [self._statement(("run_totals",), way.pieces, (), self.run_values(way.query)) for way in run_ways(query)]
+
     def slice_end(self, query: RunQuery) -> Statement:
         """The last run that a page looks at whose query no index answers."""
         order = "oldest_end" if query.oldest_first else "newest_end"
@@ -79,7 +94,11 @@ class Lists:
         return self._values(query, names) | {
             "status": statuses[0] if statuses else None,
             "statuses": self._many(statuses),
+            "shown": self._many([status.code for status in query.shown]),
+            "owners": codec.encode(query.owners).decode(),
             "text": query.text.lower(),
+            "words": query.words.lower(),
+            "word_statuses": self._many([status.code for status in Status if query.words.lower() in status.value]),
             "at": at,
             "num": num,
         }
@@ -108,10 +127,31 @@ class Lists:
         values |= {"since": query.seen_since, "until": query.seen_until}
         return self._statement((begun,), session_pieces(query), ("newest_session",), values)
 
+    def listed(self, query: SessionListQuery, *, are_keys: bool = False) -> Statement:
+        """The sessions of a query with their totals, or their numbers alone."""
+        order = f"listed_{query.sort}"
+        pieces = listed_pieces(query)
+        if query.after is not None:
+            pieces.append(f"listed_after_{query.sort}")
+        ended = (order, "listed_limit") if are_keys else (order, "listed_limit", "listed_totals", order)
+        begun = ("listed_keys",) if are_keys else ("listed_page", "listed_keys")
+        return self._statement(begun, pieces, ended, self._listed_values(query))
+
+    def listed_count(self, query: SessionListQuery) -> Statement:
+        """How many sessions a query finds."""
+        return self._statement(("listed_count",), listed_pieces(query), (), self._listed_values(query))
+
+    def _listed_values(self, query: SessionListQuery) -> dict[str, Any]:
+        values = self._values(query, "tenants users sessions states agents since until cost_above limit")
+        key, name, num = query.after or (0, "", 0)
+        names = {"tenant": next(iter(query.tenants), ""), "user": next(iter(query.users), "")}
+        texts = {"text": query.text.lower(), "words": query.words.lower()}
+        return values | names | texts | {"key": key, "name": name, "num": num}
+
     def events(self, query: EventQuery, begun: str = "event_rows") -> Statement:
         """The events of a query."""
         order = "newest_event" if query.newest_first else "oldest_event"
-        values = self._values(query, "tenant user session run_ids types since until limit")
+        values = self._event_values(query) | {"limit": query.limit}
         values["after"] = query.after or (_LAST if query.newest_first else 0)
         return self._statement((begun,), event_pieces(query), (order,), values)
 
@@ -121,6 +161,14 @@ class Lists:
         values = self._values(query, "tenants users sessions run_ids types since until start bucket")
         pieces = ("event_by_sessions", "event_between", *asked)
         return self._statement(("event_counts",), pieces, ("event_counted",), values)
+
+    def event_count(self, query: EventQuery) -> Statement:
+        """How many events a query finds."""
+        return self._statement(("event_count",), event_pieces(query), (), self._event_values(query))
+
+    def _event_values(self, query: EventQuery) -> dict[str, Any]:
+        values = self._values(query, "tenant user session run_ids types since until")
+        return values | {"text": query.text.lower()}
 
     def which(self, pieces: Sequence[str]) -> str:
         """All of these conditions."""

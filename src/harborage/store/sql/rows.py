@@ -8,6 +8,7 @@ from zlib import crc32
 
 from harborage.identity import Identity
 from harborage.store.errors import EntryDamagedError
+from harborage.store.queries import RunTotals, SessionTotals
 from harborage.store.rows import (
     ControlRow,
     EventRow,
@@ -187,6 +188,19 @@ class RowReader:
             context=context or b"",
         )
 
+    def totals(self, row: Any) -> SessionTotals:
+        """A session and what its runs come to."""
+        *session, agent, runs, tokens, cost, has_pause, has_failed = row
+        return SessionTotals(
+            row=self.session(session),
+            agent=agent,
+            runs=runs,
+            tokens=tokens,
+            cost=cost,
+            has_pause=bool(has_pause),
+            has_failed=bool(has_failed),
+        )
+
     def event(self, row: Any) -> EventRow:
         """An event; one whose data is not what was kept is shown as damaged."""
         sequence, tenant, user, session, place, run_id, kind, at, crc, data = row
@@ -210,6 +224,14 @@ class RowReader:
         """A patch of this session."""
         decision, created_at, decided_at = row
         return PatchRow(patch_id=patch_id, who=who, decision=decision, created_at=created_at, decided_at=decided_at)
+
+
+def run_totals(rows: Iterable[Any]) -> RunTotals:
+    """The sums of what was added up way by way."""
+    runs = tokens = cost = 0
+    for row in rows:
+        runs, tokens, cost = runs + row[0], tokens + row[1], cost + row[2]
+    return RunTotals(runs=runs, tokens=tokens, cost=cost)
 
 
 def group_left(row: Any) -> GroupLeft | None:

@@ -10,17 +10,25 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from harborage.store.queries import EventQuery, GroupQuery, Page, PauseQuery, RunQuery, SessionQuery
-from harborage.store.rows import PauseStatus, RunRow, Status
+from harborage.store.queries import (
+    EventQuery,
+    GroupQuery,
+    Page,
+    PauseQuery,
+    RunQuery,
+    SessionListQuery,
+    SessionQuery,
+)
+from harborage.store.rows import LIVE, PauseStatus, RunRow, Status
 
 SLICE: Final = 20_000
 """How many runs a page looks at whose query no index answers."""
 
 _PARTS: Final = (
     "agent", "parent", "parents", "root", "group", "tenant", "user", "session", "statuses", "kinds", "reasons", "since",
-    "until", "longer_than", "text", "tags",
+    "until", "longer_than", "text", "words", "tags", "shown", "owners",
 )  # fmt: skip
-_UNINDEXED: Final = ("kinds", "longer_than", "root", "tags", "text")
+_UNINDEXED: Final = ("kinds", "longer_than", "owners", "root", "tags", "text", "words")
 _WIDE: Final = frozenset({"by_age", "by_tenant", "by_user", "by_agent", "by_session"})
 _SAID: Final[dict[str, frozenset[str]]] = {
     "by_session": frozenset({"tenant", "user", "session"}),
@@ -61,6 +69,10 @@ class Way(NamedTuple):
         """The pieces of what narrows it further."""
         said = _SAID.get(self.name, frozenset())
         found = [f"run_has_{name}" for name in _PARTS if name not in said and _is_asked(self.query, name)]
+        if self.query.reasons and self.query.or_crashed:
+            found[found.index("run_has_reasons")] = "run_has_reasons_or_crashed"
+        if self.query.has_approval is not None:
+            found.append("run_has_approval" if self.query.has_approval else "run_has_no_approval")
         return [*found, "by_blocked"] if self.query.only_blocked and self.query.run_ids else found
 
     @property
@@ -114,6 +126,9 @@ def _way_of(status: Status, widest: str, query: RunQuery) -> str:
 def statuses_of(query: RunQuery) -> tuple[Status, ...]:
     """The statuses that a query finds, each once; none for all. A reason is one of failures."""
     asked = tuple(dict.fromkeys(query.statuses))
+    if not asked and query.shown:
+        live = () if all(status.is_final for status in query.shown) else LIVE
+        asked = (*live, *(status for status in dict.fromkeys(query.shown) if status.is_final))
     return asked or ((Status.FAILED,) if query.reasons else ())
 
 
@@ -130,12 +145,15 @@ def is_sliced(query: RunQuery) -> bool:
 
 def _is_live(query: RunQuery) -> bool:
     """Whether only runs are asked for that have not ended, which are few."""
-    return bool(query.statuses) and not any(status.is_final for status in query.statuses)
+    statuses = statuses_of(query)
+    return bool(statuses) and not any(status.is_final for status in statuses)
 
 
 def is_counted(query: RunQuery) -> bool:
     """Whether indexes alone say how many runs there are of each status: those of a session, user, tenant, or all."""
     if _widest(query) not in _WIDE or query.reasons or any(_is_asked(query, name) for name in _UNINDEXED):
+        return False
+    if query.shown or query.has_approval is not None:
         return False
     names = (query.tenant, query.user, query.session, query.agent)
     given = tuple(map(bool, names))
@@ -237,9 +255,32 @@ def _way_of_sessions(query: SessionQuery) -> str:
     return "session_by_open" if query.only_opened and not query.include_closed else "session_by_age"
 
 
+def listed_pieces(query: SessionListQuery) -> list[str]:
+    """What narrows a list of sessions with their totals; one of a single principal begins at that one's sessions."""
+    is_of_one = len(query.tenants) == len(query.users) == 1
+    asked = {
+        "listed_by_user": is_of_one,
+        "listed_has_tenants": query.tenants and not is_of_one,
+        "listed_has_users": query.users and not is_of_one,
+        "listed_has_sessions": query.sessions,
+        "listed_has_states": query.states,
+        "listed_has_agents": query.agents,
+        "listed_has_since": query.since is not None,
+        "listed_has_until": query.until is not None,
+        "listed_has_pause": query.has_pause is True,
+        "listed_has_no_pause": query.has_pause is False,
+        "listed_has_failed": query.has_failed is True,
+        "listed_has_no_failed": query.has_failed is False,
+        "listed_has_cost": query.cost_above is not None,
+        "listed_has_text": query.text,
+        "listed_has_words": query.words,
+    }
+    return ["session_is_opened", *(name for name, is_asked in asked.items() if is_asked)]
+
+
 def event_pieces(query: EventQuery) -> list[str]:
     """The index at which a query of events begins, and what narrows it further."""
-    names = ("tenant", "user", "session", "run_ids", "types", "since", "until")
+    names = ("tenant", "user", "session", "run_ids", "types", "since", "until", "text")
     way = "event_by_session" if query.tenant and query.user and query.session else "event_by_sequence"
     said = _SAID.get(way, frozenset())
     return [way, *(f"event_has_{name}" for name in names if name not in said and _is_asked(query, name))]

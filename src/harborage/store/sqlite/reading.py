@@ -18,11 +18,14 @@ from harborage.store.queries import (
     PauseQuery,
     RunCounts,
     RunQuery,
+    RunTotals,
+    SessionListQuery,
     SessionQuery,
+    SessionTotals,
 )
 from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow, Status
 from harborage.store.sql.lists import Lists, Place, Statement, group_query, members_query, page_of, place_of
-from harborage.store.sql.rows import RowReader, checked_entries
+from harborage.store.sql.rows import RowReader, checked_entries, run_totals
 from harborage.store.sql.ways import is_counted, is_sliced, runs_page, slice_query, widest_way
 from harborage.store.sqlite.salvage import (
     UNREADABLE,
@@ -215,6 +218,10 @@ class Reading:
             by_status={one: count if one in (query.statuses or counts) else 0 for one, count in counts.items()}
         )
 
+    def total_runs(self, tx: Transaction, query: RunQuery) -> RunTotals:
+        """What the runs of a query used together."""
+        return run_totals(tx.execute(*statement).fetchone() for statement in self._lists.run_totals(query))
+
     def pauses(self, tx: Transaction, query: PauseQuery) -> Page[PauseRow]:
         """The pauses of a query; only those of its page are read whole."""
         rows = self._lists.pauses(query, ("pause_rows", "pause_page"), ("newest_pause", "pause_paged"))
@@ -230,6 +237,24 @@ class Reading:
         """The sessions of a query."""
         rows, keys = self._lists.sessions(query), self._lists.sessions(query, "session_keys")
         return page_of(_found(tx, rows, keys, _session, self.session_row), query.limit)
+
+    def list_sessions(self, tx: Transaction, query: SessionListQuery) -> list[SessionTotals]:
+        """The sessions of a query with their totals; where a row cannot be read they are shown without."""
+        try:
+            return [_totals(row) for row in tx.execute(*self._lists.listed(query))]
+        except UNREADABLE:
+            keys: Any = tx.execute(*self._lists.listed(query, are_keys=True)).fetchall()
+            return [SessionTotals(row=self.session_row(tx, num)) for (num,) in keys]
+
+    def count_sessions(self, tx: Transaction, query: SessionListQuery) -> int:
+        """How many sessions a query finds."""
+        count: Any = tx.execute(*self._lists.listed_count(query)).get
+        return int(count)
+
+    def total_events(self, tx: Transaction, query: EventQuery) -> int:
+        """How many events a query finds."""
+        count: Any = tx.execute(*self._lists.event_count(query)).get
+        return int(count)
 
     def events(self, tx: Transaction, query: EventQuery) -> list[EventRow]:
         """The events of a query; those that are not what was kept are shown as far as they can be read."""
@@ -285,6 +310,12 @@ def _pause(row: Any) -> PauseRow:
 
 def _session(row: Any) -> SessionRow:
     return checked_session(_ROWS.session(row))
+
+
+def _totals(row: Any) -> SessionTotals:
+    found = _ROWS.totals(row)
+    checked_session(found.row)
+    return found
 
 
 def _salvaged_control(row: Any) -> ControlRow:

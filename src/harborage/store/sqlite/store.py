@@ -23,7 +23,10 @@ from harborage.store.queries import (
     PauseQuery,
     RunCounts,
     RunQuery,
+    RunTotals,
+    SessionListQuery,
     SessionQuery,
+    SessionTotals,
 )
 from harborage.store.sqlite.audit import SQLiteAudit
 from harborage.store.sqlite.connection import statements
@@ -178,6 +181,9 @@ class SQLiteStore:
     async def count_runs(self, query: RunQuery) -> RunCounts:
         return await self._read(lambda tx: self._reading.count_runs(tx, query))
 
+    async def total_runs(self, query: RunQuery) -> RunTotals:
+        return await self._read(lambda tx: self._reading.total_runs(tx, query))
+
     async def pauses(self, query: PauseQuery) -> Page[PauseRow]:
         return await self._read(lambda tx: self._reading.pauses(tx, query))
 
@@ -190,8 +196,17 @@ class SQLiteStore:
     async def count_events(self, query: EventCountQuery) -> list[EventCount]:
         return await self._read(lambda tx: self._reading.count_events(tx, query))
 
+    async def total_events(self, query: EventQuery) -> int:
+        return await self._read(lambda tx: self._reading.total_events(tx, query))
+
     async def sessions(self, query: SessionQuery) -> Page[SessionRow]:
         return await self._read(lambda tx: self._reading.sessions(tx, query))
+
+    async def list_sessions(self, query: SessionListQuery) -> list[SessionTotals]:
+        return await self._read(lambda tx: self._reading.list_sessions(tx, query))
+
+    async def count_sessions(self, query: SessionListQuery) -> int:
+        return await self._read(lambda tx: self._reading.count_sessions(tx, query))
 
     async def groups(self, query: GroupQuery) -> Page[GroupRow]:
         return await self._read(lambda tx: self._reading.groups(tx, query))

@@ -11,10 +11,21 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeAlias
 
 from harborage.state.errors import StoreClosedError
-from harborage.store import Commit, EventCountQuery, EventQuery, GroupQuery, PauseQuery, RunQuery, SessionQuery, Store
+from harborage.store import (
+    Commit,
+    EventCountQuery,
+    EventQuery,
+    GroupQuery,
+    PauseQuery,
+    RunQuery,
+    SessionListQuery,
+    SessionQuery,
+    Store,
+)
 from harborage.testing.conformance import (
     store_commits,
     store_groups,
+    store_lists,
     store_pauses,
     store_queue,
     store_records,
@@ -43,6 +54,7 @@ def calls(store: Store) -> Iterator[tuple[str, Awaitable[object]]]:
     yield "next_due", store.next_due()
     yield "runs", store.runs(RunQuery())
     yield "count_runs", store.count_runs(RunQuery())
+    yield "total_runs", store.total_runs(RunQuery())
     yield "pauses", store.pauses(PauseQuery())
     yield "count_pauses", store.count_pauses(PauseQuery())
     yield "events", store.events(EventQuery())
@@ -50,6 +62,9 @@ def calls(store: Store) -> Iterator[tuple[str, Awaitable[object]]]:
     counted = EventCountQuery(tenants=none, users=none, sessions=none, since=0, until=1, start=0, bucket=1)
     yield "count_events", store.count_events(counted)
     yield "sessions", store.sessions(SessionQuery())
+    yield "total_events", store.total_events(EventQuery())
+    yield "list_sessions", store.list_sessions(SessionListQuery())
+    yield "count_sessions", store.count_sessions(SessionListQuery())
     yield "groups", store.groups(GroupQuery())
     yield "group", store.group("g", who=ME)
     yield "orphans", store.orphans()
@@ -73,6 +88,7 @@ async def a_closed_store_says_so(bench: StoreBench) -> None:
 SCENARIOS: tuple[Scenario, ...] = (
     *store_commits.SCENARIOS,
     *store_groups.SCENARIOS,
+    *store_lists.SCENARIOS,
     *store_pauses.SCENARIOS,
     *store_queue.SCENARIOS,
     *store_records.SCENARIOS,

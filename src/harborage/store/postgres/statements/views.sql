@@ -41,6 +41,9 @@ run.kind = any(:kinds::text[])
 -- name: run_has_reasons
 run.status = 4 and run.reason = any(:reasons::text[])
 
+-- name: run_has_reasons_or_crashed
+run.status = 4 and (run.reason = any(:reasons::text[]) or strpos(run.reason, ': ') > 0)
+
 -- name: run_has_text
 (strpos(lower(run.about), :text) > 0 or strpos(lower(run.description), :text) > 0)
 
@@ -110,3 +113,104 @@ one.group_id = any(:group_ids::text[])
 
 -- name: group_has_statuses
 one.status = any(:statuses::text[])
+
+-- name: run_has_shown
+(case
+  when run.status > 2 then run.status
+  when run.blocked is not null and run.owner is null then 2
+  when exists (select 1 from harborage_pauses as asked where asked.run = run.run_id and asked.status = 'open') then 2
+  when run.status = 0 then 0
+  else 1
+end) = any(:shown::integer[])
+
+-- name: run_has_owners
+exists (
+  select 1 from jsonb_array_elements(:owners::jsonb) as wanted(parts)
+  join harborage_sessions as own on own.num = run.session
+  where wanted.parts ->> 0 = run.tenant and wanted.parts ->> 1 in ('', run."user")
+    and wanted.parts ->> 2 in ('', own.session)
+)
+
+-- name: run_has_words
+(
+  strpos(lower(run.run_id), :words) > 0 or strpos(lower(run.about), :words) > 0
+  or strpos(lower(run.description), :words) > 0 or strpos(lower(run.kind), :words) > 0
+  or (case
+  when run.status > 2 then run.status
+  when run.blocked is not null and run.owner is null then 2
+  when exists (select 1 from harborage_pauses as asked where asked.run = run.run_id and asked.status = 'open') then 2
+  when run.status = 0 then 0
+  else 1
+end) = any(:word_statuses::integer[])
+)
+
+-- name: event_has_text
+(strpos(lower(event.type), :text) > 0 or strpos(lower(event.run), :text) > 0)
+
+-- name: listed_has_tenants
+session.tenant = any(:tenants::text[])
+
+-- name: listed_has_users
+session."user" = any(:users::text[])
+
+-- name: listed_has_sessions
+session.session = any(:sessions::text[])
+
+-- name: listed_has_states
+(case
+  when session.closed_at is null then 'running' when session.close_reason = 'failed' then 'failed' else 'completed'
+end) = any(:states::text[])
+
+-- name: listed_has_agents
+coalesce((
+  select run.agent from harborage_runs as run where run.session = session.num and run.parent is null
+  order by run.created_at desc, run.num desc limit 1
+), '') = any(:agents::text[])
+
+-- name: listed_has_text
+(
+  strpos(lower(session.session), :text) > 0 or strpos(lower(session."user"), :text) > 0
+  or strpos(lower(coalesce((
+  select run.agent from harborage_runs as run where run.session = session.num and run.parent is null
+  order by run.created_at desc, run.num desc limit 1
+), '')), :text) > 0
+)
+
+-- name: listed_has_words
+(
+  strpos(lower(session.session), :words) > 0 or strpos(lower(session.tenant), :words) > 0
+  or strpos(lower(session."user"), :words) > 0 or strpos(lower(session.close_reason), :words) > 0
+)
+
+-- name: listed_started_desc
+order by session.opened_at desc, session.session collate "C", session.num
+
+-- name: listed_after_started_desc
+(session.opened_at < :key or (session.opened_at = :key and (session.session collate "C", session.num) > (:name, :num)))
+
+-- name: listed_started_asc
+order by session.opened_at asc, session.session collate "C", session.num
+
+-- name: listed_after_started_asc
+(session.opened_at > :key or (session.opened_at = :key and (session.session collate "C", session.num) > (:name, :num)))
+
+-- name: listed_last_activity_desc
+order by coalesce(session.closed_at, session.seen_at) desc, session.session collate "C", session.num
+
+-- name: listed_after_last_activity_desc
+(coalesce(session.closed_at, session.seen_at) < :key or (coalesce(session.closed_at, session.seen_at) = :key and (session.session collate "C", session.num) > (:name, :num)))
+
+-- name: listed_cost_desc
+order by (
+  select (cast(coalesce(sum(run.cost), 0) as bigint) + 5000) / 10000
+  from harborage_runs as run where run.session = session.num
+) desc, session.session collate "C", session.num
+
+-- name: listed_after_cost_desc
+((
+  select (cast(coalesce(sum(run.cost), 0) as bigint) + 5000) / 10000
+  from harborage_runs as run where run.session = session.num
+) < :key or ((
+  select (cast(coalesce(sum(run.cost), 0) as bigint) + 5000) / 10000
+  from harborage_runs as run where run.session = session.num
+) = :key and (session.session collate "C", session.num) > (:name, :num)))

@@ -269,3 +269,96 @@ one.members > 0 and one.open_members = 0
 
 -- name: newest_group
 and (one.created_at, one.num) < (:at, :num) order by one.created_at desc, one.num desc limit :limit
+
+-- name: run_totals
+select count(*), cast(coalesce(sum(run.tokens), 0) as bigint), cast(coalesce(sum(run.cost), 0) as bigint)
+from harborage_runs as run
+where
+
+-- name: run_has_approval
+exists (
+  select 1 from harborage_pauses as asked
+  where asked.run = run.run_id and asked.status = 'open' and asked.reason = 'approval_required'
+)
+
+-- name: run_has_no_approval
+not exists (
+  select 1 from harborage_pauses as asked
+  where asked.run = run.run_id and asked.status = 'open' and asked.reason = 'approval_required'
+)
+
+-- name: event_count
+select count(*)
+from harborage_events as event join harborage_sessions as session on session.num = event.session
+where
+
+-- name: listed_page
+-- The numbers of the sessions of a page, and then what their runs come to.
+with page as (
+
+-- name: listed_keys
+select session.num
+from harborage_sessions as session
+where
+
+-- name: listed_count
+select count(*)
+from harborage_sessions as session
+where
+
+-- name: listed_limit
+limit :limit
+
+-- name: listed_totals
+), total as (
+  select
+    run.session as num, count(*) as runs, cast(sum(run.tokens) as bigint) as tokens,
+    cast(sum(run.cost) as bigint) as cost, max(case when run.status = 4 then 1 else 0 end) as failed
+  from harborage_runs as run
+  where run.session in (select page.num from page)
+  group by run.session
+)
+select
+  session.num, session.tenant, session."user", session.session, session.opened_at, session.seen_at, session.closed_at,
+  session.close_reason, session.events, session.context,
+  coalesce((
+    select run.agent from harborage_runs as run where run.session = session.num and run.parent is null
+    order by run.created_at desc, run.num desc limit 1
+  ), ''),
+  coalesce(total.runs, 0), coalesce(total.tokens, 0), coalesce(total.cost, 0),
+  exists (select 1 from harborage_pauses as asked where asked.session = session.num and asked.status = 'open'),
+  coalesce(total.failed, 0)
+from page
+join harborage_sessions as session on session.num = page.num
+left join total on total.num = session.num
+
+-- name: listed_by_user
+session.tenant = :tenant and session."user" = :user
+
+-- name: listed_has_since
+session.opened_at >= :since
+
+-- name: listed_has_until
+session.opened_at <= :until
+
+-- name: listed_has_pause
+exists (select 1 from harborage_pauses as asked where asked.session = session.num and asked.status = 'open')
+
+-- name: listed_has_no_pause
+not exists (select 1 from harborage_pauses as asked where asked.session = session.num and asked.status = 'open')
+
+-- name: listed_has_failed
+exists (
+  select 1 from harborage_runs as run where run.session = session.num and run.status > 3 and run.status = 4
+)
+
+-- name: listed_has_no_failed
+not exists (
+  select 1 from harborage_runs as run where run.session = session.num and run.status > 3 and run.status = 4
+)
+
+-- name: listed_has_cost
+(
+  select (cast(coalesce(sum(run.cost), 0) as bigint) + 5000) / 10000
+  from harborage_runs as run where run.session = session.num
+) > :cost_above

@@ -50,6 +50,9 @@ run.kind IN (SELECT value FROM json_each(:kinds))
 -- name: run_has_reasons
 run.status = 4 AND run.reason IN (SELECT value FROM json_each(:reasons))
 
+-- name: run_has_reasons_or_crashed
+run.status = 4 AND (run.reason IN (SELECT value FROM json_each(:reasons)) OR instr(run.reason, ': '))
+
 -- name: run_has_text
 (instr(lower(run.about), :text) OR instr(lower(run.description), :text))
 
@@ -192,3 +195,102 @@ event.run IN (SELECT value FROM json_each(:run_ids))
 
 -- name: event_has_types
 event.type IN (SELECT value FROM json_each(:types))
+
+-- name: run_has_shown
+(case
+  when run.status > 2 then run.status
+  when run.blocked is not null and run.owner is null then 2
+  when exists (select 1 from harborage_pauses as asked where asked.run = run.run_id and asked.status = 'open') then 2
+  when run.status = 0 then 0
+  else 1
+end) IN (SELECT value FROM json_each(:shown))
+
+-- name: run_has_owners
+EXISTS (
+  SELECT 1 FROM json_each(:owners) AS wanted JOIN harborage_sessions AS own ON own.num = run.session
+  WHERE json_extract(wanted.value, '$[0]') = run.tenant AND json_extract(wanted.value, '$[1]') IN ('', run.user)
+    AND json_extract(wanted.value, '$[2]') IN ('', own.session)
+)
+
+-- name: run_has_words
+(
+  instr(lower(run.run_id), :words) OR instr(lower(run.about), :words) OR instr(lower(run.description), :words)
+  OR instr(lower(run.kind), :words) OR (case
+  when run.status > 2 then run.status
+  when run.blocked is not null and run.owner is null then 2
+  when exists (select 1 from harborage_pauses as asked where asked.run = run.run_id and asked.status = 'open') then 2
+  when run.status = 0 then 0
+  else 1
+end) IN (SELECT value FROM json_each(:word_statuses))
+)
+
+-- name: event_has_text
+(instr(lower(event.type), :text) OR instr(lower(event.run), :text))
+
+-- name: listed_has_tenants
+session.tenant IN (SELECT value FROM json_each(:tenants))
+
+-- name: listed_has_users
+session.user IN (SELECT value FROM json_each(:users))
+
+-- name: listed_has_sessions
+session.session IN (SELECT value FROM json_each(:sessions))
+
+-- name: listed_has_states
+(case
+  when session.closed_at is null then 'running' when session.close_reason = 'failed' then 'failed' else 'completed'
+end) IN (SELECT value FROM json_each(:states))
+
+-- name: listed_has_agents
+coalesce((
+  select run.agent from harborage_runs as run where run.session = session.num and run.parent is null
+  order by run.created_at desc, run.num desc limit 1
+), '') IN (SELECT value FROM json_each(:agents))
+
+-- name: listed_has_text
+(
+  instr(lower(session.session), :text) OR instr(lower(session.user), :text)
+  OR instr(lower(coalesce((
+  select run.agent from harborage_runs as run where run.session = session.num and run.parent is null
+  order by run.created_at desc, run.num desc limit 1
+), '')), :text)
+)
+
+-- name: listed_has_words
+(
+  instr(lower(session.session), :words) OR instr(lower(session.tenant), :words) OR instr(lower(session.user), :words)
+  OR instr(lower(session.close_reason), :words)
+)
+
+-- name: listed_started_desc
+order by session.opened_at desc, session.session, session.num
+
+-- name: listed_after_started_desc
+(session.opened_at < :key or (session.opened_at = :key and (session.session, session.num) > (:name, :num)))
+
+-- name: listed_started_asc
+order by session.opened_at asc, session.session, session.num
+
+-- name: listed_after_started_asc
+(session.opened_at > :key or (session.opened_at = :key and (session.session, session.num) > (:name, :num)))
+
+-- name: listed_last_activity_desc
+order by coalesce(session.closed_at, session.seen_at) desc, session.session, session.num
+
+-- name: listed_after_last_activity_desc
+(coalesce(session.closed_at, session.seen_at) < :key or (coalesce(session.closed_at, session.seen_at) = :key and (session.session, session.num) > (:name, :num)))
+
+-- name: listed_cost_desc
+order by (
+  select (cast(coalesce(sum(run.cost), 0) as bigint) + 5000) / 10000
+  from harborage_runs as run where run.session = session.num
+) desc, session.session, session.num
+
+-- name: listed_after_cost_desc
+((
+  select (cast(coalesce(sum(run.cost), 0) as bigint) + 5000) / 10000
+  from harborage_runs as run where run.session = session.num
+) < :key or ((
+  select (cast(coalesce(sum(run.cost), 0) as bigint) + 5000) / 10000
+  from harborage_runs as run where run.session = session.num
+) = :key and (session.session, session.num) > (:name, :num)))
