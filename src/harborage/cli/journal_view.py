@@ -275,7 +275,13 @@ def _called(run: RunView, done: Done) -> list[Text]:
         case OutcomeStatus.DONE:
             parts = ((f"{took}  ", "dim"), _result(outcome.observation))
             return [line(run, "✓", "green", *parts, tag=call.tag)]
-        case OutcomeStatus.FAILED | OutcomeStatus.REJECTED | OutcomeStatus.CANCELLED | OutcomeStatus.UNKNOWN:
+        case (
+            OutcomeStatus.FAILED
+            | OutcomeStatus.REJECTED
+            | OutcomeStatus.CANCELLED
+            | OutcomeStatus.UNKNOWN
+            | OutcomeStatus.HELD_BACK
+        ):
             error = outcome.error.removeprefix(f'tool "{done.name[len(_TOOL) :]}" invoke: ')
             return [_failure(run, call, f"{took}  ", one_line(error, 400))]
         case _ as unreachable:

@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "freeze": ("harborage.cli.history:freeze", "RUN [OPTIONS]", "Turn a run into a test that passes offline."),
     "dev": ("harborage.cli.serve:dev", "[AGENTS] [OPTIONS]", "Serve agents on this machine, and reload their code."),
     "serve": ("harborage.cli.serve:serve", "[AGENTS] --keys FILE [OPTIONS]", "Serve agents over HTTP."),
+    "token": ("harborage.cli.token:token", "[OPTIONS]", "Sign a token for a client of a server."),
     "completion": ("harborage.cli.completion:completion", "bash | zsh | fish", "Print completions for a shell."),
     "version": ("harborage.cli.main:version", "", "Print the version."),
 }
@@ -54,7 +55,7 @@ _GROUPS = {
     "Answer": ("approve", "reject", "answer"),
     "Steer": ("message", "cancel"),
     "History": ("replay", "fork", "freeze"),
-    "Serve": ("dev", "serve"),
+    "Serve": ("dev", "serve", "token"),
     "Other": ("completion", "version"),
 }
 

@@ -252,6 +252,7 @@ _MISUSES: Final = frozenset(
         "PriceUnknownError",
         "RunNotFoundError",
         "RunPrefixError",
+        "SigningKeyError",
         "StorageUrlError",
         "TargetError",
     }

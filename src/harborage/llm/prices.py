@@ -328,6 +328,11 @@ def _charge(ordinary: Rate | None, special: list[tuple[Rate | None, int]], token
     return None if plain < 0 or ordinary is None else total + plain * ordinary.at(prompt)
 
 
+def cached_tokens(extras: Mapping[str, Any]) -> int:
+    """Return how many tokens of a prompt its provider had cached, by the counts that it reported."""
+    return _special(extras).get("cache_read", 0)
+
+
 def _special(extras: Mapping[str, Any]) -> dict[str, int]:
     """Return the number of tokens of each special kind."""
     found: dict[str, int] = {}

@@ -130,7 +130,7 @@ async def test_a_run_is_forked_at_each_of_its_steps(storage: Storage | None) -> 
             history = build_history(await fork.history())
             assert [step.decision for step in history.steps] == [step.decision for step in build_history(record).steps]
             written = history.steps[2].calls[0].status
-            assert written is (CallStatus.DONE if at == 4 else CallStatus.REJECTED)
+            assert written is (CallStatus.DONE if at == 4 else CallStatus.HELD_BACK)
             assert (history.request.forked_from, history.request.forked_at) == (parent.id, at)
             assert (await runtime.replay(await fork.history())).is_same
             assert digest(await parent.history()) == before
@@ -259,7 +259,7 @@ async def test_a_rehearsal_spawns_no_task() -> None:
         await fork.finished()
         history = build_history(await fork.history())
         assert "rehearsal" in history.children[0].error
-        assert history.steps[1].calls[0].status is CallStatus.REJECTED
+        assert history.steps[1].calls[0].status is CallStatus.HELD_BACK
         assert hands.done == []
 
 

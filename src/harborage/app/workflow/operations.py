@@ -402,7 +402,7 @@ def _finish(operation: Coroutine[Any, Any, Any], outcomes: list[Outcome]) -> Any
 
 
 def _error_of(name: str, outcome: Outcome) -> Exception:
-    if outcome.status == OutcomeStatus.REJECTED:
+    if outcome.status in (OutcomeStatus.REJECTED, OutcomeStatus.HELD_BACK):
         return ToolRejectedError(name, outcome.error)
     return ToolFailedError(name, outcome.error, is_unknown=outcome.status == OutcomeStatus.UNKNOWN)
 

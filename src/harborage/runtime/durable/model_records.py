@@ -34,7 +34,8 @@ from harborage.llm import (
 from harborage.llm.errors import ERRORS, record_error, restore_error
 
 _CANDIDATES: Final = 3
-_MISSING: Final = ChatMessage(Role.SYSTEM, Content(text="(not on record)"))
+MISSING: Final = ChatMessage(Role.SYSTEM, Content(text="(not on record)"))
+"""What stands for a message that a record does not hold."""
 
 
 class RecordedModelError(LLMError):
@@ -200,7 +201,7 @@ def prompts_of(exchanges: Sequence[Exchange]) -> list[Prompt]:
                 raise ValueError(f"exchange {at} keeps messages {begin} to {end} of a shorter one")
             messages[begin:end] = model.messages[begin:end]
         new = iter(asked.messages)
-        whole = tuple(next(new, _MISSING) if one is None else one for one in messages)
+        whole = tuple(next(new, MISSING) if one is None else one for one in messages)
         tools = model.tools if asked.tools is None else asked.tools
         prompts.append(Prompt(whole, tools, asked.settings or model.settings))
     return prompts

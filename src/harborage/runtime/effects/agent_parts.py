@@ -24,7 +24,7 @@ from harborage.runtime.effects.dependencies import Dependencies
 from harborage.runtime.effects.executor import CatalogToolExecutor
 from harborage.runtime.effects.gates import Gates, approval_gates
 from harborage.runtime.effects.hooks import Hooks
-from harborage.runtime.effects.model import Reasoner, ReasonerConfig, open_reasoner
+from harborage.runtime.effects.model import Reasoner, ReasonerConfig, name_of_model, open_reasoner
 from harborage.runtime.effects.model_recording import ModelRecorder
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.effects.outages import patience_of
@@ -95,6 +95,7 @@ class AgentParts(msgspec.Struct, frozen=True, kw_only=True):
     check_price: Callable[[], Awaitable[None]]
     sub_agents: tuple[SubAgent, ...] = ()
     is_workflow: bool = False
+    model: str = ""
 
     @property
     def name(self) -> str:
@@ -117,15 +118,8 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
     if isinstance(reasoner.planner, RegistryAware):
         reasoner.planner.attach_registry(shared.tasks)
         closers.append(partial(_detach, reasoner.planner))
-    gates = approval_gates(
-        setup.approvals,
-        catalog,
-        shared.pauses,
-        shared.bus,
-        shared.redactor,
-        ttl=options.approval_ttl,
-        clock=shared.clock,
-    )
+    ttl, clock = options.approval_ttl, shared.clock
+    gates = approval_gates(setup.approvals, catalog, shared.pauses, shared.bus, shared.redactor, ttl=ttl, clock=clock)
     _register_built_ins(options, catalog, reasoner, shared, gates)
     gates.check_names()
     closers.append(gates.aclose)
@@ -161,6 +155,7 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
         check_price=reasoner.check_price,
         sub_agents=tuple(one.called for one in setup.agents),
         is_workflow=setup.is_workflow,
+        model=name_of_model(setup.reasoner.model) if isinstance(setup.reasoner, ReasonerConfig) else "",
     )
 
 

@@ -99,6 +99,15 @@ class Reasoner(msgspec.Struct, frozen=True, kw_only=True):
         return int(self.window * _HISTORY_SHARE) if wanted is None else wanted
 
 
+def name_of_model(model: ModelChoice) -> str:
+    """Return what a model is called: of several the first one, "" for an open client that does not say."""
+    first = model if isinstance(model, str) or not isinstance(model, Sequence) else model[0]
+    if isinstance(first, str):
+        return first
+    name = getattr(first, "name", "") or getattr(first, "model", "")
+    return name if isinstance(name, str) else ""
+
+
 def is_own_planner(planner: PlannerChoice | None) -> bool:
     """Return whether `planner` is the caller's own, so that the runtime opens no model for it."""
     is_configured = planner is None or isinstance(planner, PlannerConfig | OperatorPlannerConfig)

@@ -308,7 +308,7 @@ class AgentEffects:
     def _impossible(self, live: LiveRun, wanted: CallTool) -> Approval | None:
         """Why a call could not be made, whoever allowed it; None when it could. Nobody is asked about such a call."""
         if refusal := withheld(live, wanted.tool):
-            return Approval(refusal=refusal)
+            return Approval(refusal=refusal, is_held_back=True)
         if objection := self._objection(live, wanted.tool, wanted.args):
             executor = self._catalog_executor(live)
             is_args = executor is not None and executor.refuses_args(wanted, live.base.catalog)
@@ -319,7 +319,8 @@ class AgentEffects:
         """What a person says of a call at its gate."""
         live = self._live[call.run_id]
         if gate is None:
-            return Approval(refusal=withheld(live, wanted.tool) or NO_GATE.format(wanted.tool))
+            held = withheld(live, wanted.tool)
+            return Approval(refusal=held or NO_GATE.format(wanted.tool), is_held_back=bool(held))
         if (impossible := self._impossible(live, wanted)) is not None:
             return impossible
         tool = self._tool_of(live, wanted.tool)
@@ -386,7 +387,9 @@ class AgentEffects:
 
     def _tool(self, call: StepCall) -> Awaitable[ToolOutcome]:
         live = self._live[call.run_id]
-        refusal = withheld(live, call.payload.tool) or self._services.gates.refusal(call.payload.tool, live.gated)
+        if held := withheld(live, call.payload.tool):
+            return _held_back(held)
+        refusal = self._services.gates.refusal(call.payload.tool, live.gated)
         if not refusal and self._services.hooks is not None:
             refusal = self._services.hooks.refusal(call.payload.tool, live.hooks)
         if not refusal and live.ledger is None:
@@ -450,6 +453,10 @@ class AgentEffects:
         if executor is None:
             raise HarborageError("this run loop has no catalog executor; give the run a tool_executor")
         return executor
+
+
+async def _held_back(why: str) -> ToolOutcome:
+    return failed(why, OutcomeStatus.HELD_BACK)
 
 
 def _only_waits(call: StepCall) -> bool:

@@ -30,6 +30,7 @@ from harborage.runtime.durable.journal import (
     Started,
     Waited,
 )
+from harborage.runtime.effects.run_resources import NO_TASKS
 from harborage.runtime.history.model import (
     CallMade,
     CallStatus,
@@ -39,9 +40,9 @@ from harborage.runtime.history.model import (
     PauseTaken,
     RunHistory,
     StepTaken,
-    Totals,
 )
-from harborage.runtime.history.reading import Place, exchanges_in, open_record, place_of
+from harborage.runtime.history.reading import Opened, Place, exchanges_in, open_record, place_of
+from harborage.runtime.history.usage import totals_of
 from harborage.runtime.loop.agent_calls import JOIN, TAKE_OVER, outcome_of
 from harborage.runtime.loop.arrivals import Arrivals, Woken
 from harborage.runtime.loop.capabilities import HookAnswer
@@ -65,7 +66,15 @@ def build_history(record: Sequence[bytes]) -> RunHistory:
     Raises:
         JournalCorruptError: an entry cannot be read; the text names it.
     """
-    opened = open_record(record)
+    return history_of(open_record(record))
+
+
+def history_of(opened: Opened) -> RunHistory:
+    """Return the history of a run whose entries are decoded.
+
+    Raises:
+        JournalCorruptError: an entry cannot be read; the text names it.
+    """
     builder = _HistoryBuilder(opened.run_id)
     for index, entry in enumerate(opened.entries):
         builder.add(entry, index)
@@ -87,7 +96,7 @@ def build_history(record: Sequence[bytes]) -> RunHistory:
         pauses=tuple(builder.pauses),
         background=tuple(builder.background),
         patches=tuple(builder.patches),
-        totals=_totals(steps),
+        totals=totals_of(steps),
         entries=len(opened.entries),
     )
 
@@ -257,7 +266,8 @@ class _HistoryBuilder:
         match entry:
             case Begun():
                 wanted = self._read(entry.payload, CallTool)
-                return replace(call, args=_text(wanted.args), key=entry.key, begun_at=entry.at)
+                attempts = call.attempts + 1
+                return replace(call, args=_text(wanted.args), key=entry.key, begun_at=entry.at, attempts=attempts)
             case Done():
                 outcome = self._read(entry.result, ToolOutcome)
                 return replace(
@@ -304,7 +314,8 @@ class _HistoryBuilder:
                 step.children.append(child)
                 call = replace(call, child=child.task_id, begun_at=call.begun_at or entry.at)
                 if child.error:
-                    call = replace(call, status=CallStatus.FAILED, error=child.error, ended_at=entry.at)
+                    status = CallStatus.HELD_BACK if child.error == NO_TASKS else CallStatus.FAILED
+                    call = replace(call, status=status, error=child.error, ended_at=entry.at)
                 elif child.kind == TaskKind.BACKGROUND:
                     call = replace(call, status=CallStatus.DONE, observation=handle, ended_at=entry.at)
             case Done():
@@ -376,7 +387,13 @@ class _HistoryBuilder:
     def _open(self, pause: OpenPause, by: str, at: datetime, payload: dict[str, Any] | None) -> None:
         self.pauses.append(
             PauseTaken(
-                token=pause.token, reason=pause.reason, by=by, opened_at=at, deadline=pause.deadline, payload=payload
+                token=pause.token,
+                reason=pause.reason,
+                by=by,
+                step=len(self.steps) + (by == "steering"),
+                opened_at=at,
+                deadline=pause.deadline,
+                payload=payload,
             )
         )
 
@@ -397,7 +414,8 @@ def _approved(call: CallMade, entry: Begun | Done | Failed | Cut, approval: Appr
     call = replace(call, approval_asked=True)
     match entry:
         case Done() if approval is not None and approval.refusal:
-            status, why = CallStatus.REJECTED, approval.refusal
+            status = CallStatus.HELD_BACK if approval.is_held_back else CallStatus.REJECTED
+            why = approval.refusal
             return replace(call, status=status, error=why, refusal=why, ended_at=entry.at)
         case Done() if approval is not None:
             return replace(call, args=_text(approval.args))
@@ -430,7 +448,9 @@ def _call_at(step: _Step, place: Place, tool: str) -> tuple[str, CallMade]:
     key = tool if place.branch is None else f"{place.at}.{place.branch}"
     known = step.calls.get(key)
     if known is None:
-        known = CallMade(tool=tool, branch=place.branch, args=_args(step.step.decision, place))
+        wanted = _wanted(step.step.decision, place)
+        args, call_id = ("", "") if wanted is None else (_text(wanted.args), wanted.call_id)
+        known = CallMade(tool=tool, branch=place.branch, args=args, call_id=call_id)
     return key, known
 
 
@@ -443,15 +463,15 @@ def _called_tool(decision: Decision | None, place: Place) -> str:
     return decision.tool if isinstance(decision, CallTool) else _tool_of(decision, place.branch or 0)
 
 
-def _args(decision: Decision | None, place: Place) -> str:
-    """Return the planner's arguments for the call at this position."""
+def _wanted(decision: Decision | None, place: Place) -> CallTool | None:
+    """Return the call at this position as the planner wanted it."""
     match decision:
         case CallTool():
-            return _text(decision.args)
+            return decision
         case CallParallel() if place.branch is not None and place.branch < len(decision.branches):
-            return _text(decision.branches[place.branch].args)
+            return decision.branches[place.branch]
         case _:
-            return ""
+            return None
 
 
 def _child(decision: Decision | None, handle: dict[str, Any]) -> ChildSpawned:
@@ -470,22 +490,3 @@ def _pause_payload(decision: Decision | None) -> dict[str, Any] | None:
 
 def _text(args: bytes) -> str:
     return args.decode("utf-8", "replace")
-
-
-def _totals(steps: Sequence[StepTaken]) -> Totals:
-    asked = [one for step in steps for one in step.asked]
-    answers = [one.answer for one in asked if one.answer is not None]
-    cost: dict[str, float] = {}
-    for answer in answers:
-        total = answer.cost.get("total_cost", 0.0)
-        if total:
-            currency = str(answer.cost.get("currency") or "USD")
-            cost[currency] = cost.get(currency, 0.0) + float(total)
-    return Totals(
-        steps=len(steps),
-        tool_calls=sum(call.begun_at is not None and not call.child for step in steps for call in step.calls),
-        model_calls=len(asked),
-        prompt_tokens=sum(int(answer.usage.get("prompt_tokens", 0)) for answer in answers),
-        completion_tokens=sum(int(answer.usage.get("completion_tokens", 0)) for answer in answers),
-        cost=cost,
-    )

@@ -20,7 +20,10 @@ from harborage.runtime.loop.seam import RunRequest
 
 
 class CallStatus(StrEnum):
-    """How a call ended. `CUT` was ended by a hard cancel or the deadline, `OPEN` has no recorded outcome."""
+    """How a call ended. `CUT` was ended by a hard cancel or the deadline, `OPEN` has no recorded outcome.
+
+    `HELD_BACK` was not made because its run is a rehearsal.
+    """
 
     DONE = "done"
     FAILED = "failed"
@@ -28,6 +31,7 @@ class CallStatus(StrEnum):
     CANCELLED = "cancelled"
     UNKNOWN = "unknown"
     CUT = "cut"
+    HELD_BACK = "held_back"
     OPEN = "open"
 
 
@@ -43,7 +47,7 @@ class CallMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One call of a tool. `args` are its arguments as JSON text; `branch` counts from 0 in a parallel call.
 
     `refusal` is why an approval gate rejected it; such a call was never made. `child` is the run that answers a call of
-    an agent.
+    an agent. `attempts` counts how often it was begun: more than once when its worker died. `call_id` is the model's.
     """
 
     tool: str
@@ -58,6 +62,8 @@ class CallMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     refusal: str = ""
     approval_asked: bool = False
     child: str = ""
+    attempts: int = 0
+    call_id: str = ""
     begun_at: datetime | None = None
     ended_at: datetime | None = None
 
@@ -72,11 +78,15 @@ class ChildSpawned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class PauseTaken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A pause of the run: its reason and start, its decision and end; `by` is `planner` or `steering`."""
+    """A pause of the run: its reason and start, its decision and end; `by` is `planner` or `steering`.
+
+    `step` is the one that asked for it, or the one before which a control did.
+    """
 
     token: str
     reason: PauseReason
     by: str
+    step: int = 0
     opened_at: datetime
     deadline: datetime | None = None
     payload: dict[str, Any] | None = None
@@ -131,6 +141,8 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     model_calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    reasoning_tokens: int = 0
+    cached_tokens: int = 0
     cost: dict[str, float] = {}
 
     @property
@@ -146,6 +158,8 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             model_calls=self.model_calls + other.model_calls,
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             completion_tokens=self.completion_tokens + other.completion_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
             cost={one: self.cost.get(one, 0.0) + other.cost.get(one, 0.0) for one in sorted(currencies)},
         )
 

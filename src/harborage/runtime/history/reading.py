@@ -57,6 +57,18 @@ def open_record(record: Sequence[bytes]) -> Opened:
     return Opened(request, [first, *decode_entries(record, request.who.run_id)[1:]])
 
 
+def opened_from(entries: Sequence[Entry]) -> Opened:
+    """Return a journal whose entries are decoded.
+
+    Raises:
+        JournalCorruptError: there are none, or the first is not the run's request.
+    """
+    if not entries or not isinstance(entries[0], Started):
+        raise JournalCorruptError("entry 0: a run begins with `started`")
+    request: RunRequest = read_value(entries[0].request, RunRequest, "entry 0")
+    return Opened(request, list(entries))
+
+
 def place_of(position: str) -> Place:
     """Parse a position.
 

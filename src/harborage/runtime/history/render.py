@@ -34,6 +34,7 @@ _MARKS: Final = {
     CallStatus.CANCELLED: "–",
     CallStatus.UNKNOWN: "?",
     CallStatus.CUT: "–",
+    CallStatus.HELD_BACK: "–",
     CallStatus.OPEN: "…",
 }
 
@@ -41,7 +42,7 @@ _MARKS: Final = {
 def render_history(history: RunHistory, *, clean: Clean = lambda value: value) -> list[str]:
     """Return the lines of a run, from its goal to its end."""
     lines = [
-        f"run {history.run_id}  {_shorten(history.goal, clean)}",
+        f"run {history.run_id}  {shorten(history.goal, clean)}",
         *_render_origin(history),
         f"  {_render_end(history, clean)}",
     ]
@@ -58,9 +59,9 @@ def render_history(history: RunHistory, *, clean: Clean = lambda value: value) -
 def render_step(step: StepTaken, *, clean: Clean = lambda value: value, is_timed: bool = True) -> list[str]:
     """Return the lines of one step: the decision, the text beside it, and the observations."""
     took = f"  ({step.latency_ms} ms)" if is_timed and step.latency_ms else ""
-    lines = [f"{step.number:>3} {_render_decision(step, clean)}{took}"]
+    lines = [f"{step.number:>3} {render_decision(step, clean=clean)}{took}"]
     if step.preamble and not isinstance(step.decision, Finish):
-        lines.append(f"    “ {_shorten(step.preamble, clean)}")
+        lines.append(f"    “ {shorten(step.preamble, clean)}")
     if step.was_summarised:
         lines.append("    (earlier steps were summarised before it)")
     is_lone = isinstance(step.decision, CallTool)
@@ -71,17 +72,18 @@ def render_step(step: StepTaken, *, clean: Clean = lambda value: value, is_timed
         else:
             lines += [f"    ▸ {_render_call(call, clean)}{duration}", f"      {outcome}"]
     for child in step.children:
-        wanted = _shorten(child.spec.description or child.spec.query, clean)
+        wanted = shorten(child.spec.description or child.spec.query, clean)
         what = f"✗ {child.error}" if child.error else f"◆ {child.kind} task {child.task_id}: {wanted}"
         lines.append(f"    {what}")
     if step.observation is not None:
-        lines.append(f"    → {_shorten(step.observation, clean)}")
+        lines.append(f"    → {shorten(step.observation, clean)}")
     return lines
 
 
-def _render_decision(step: StepTaken, clean: Clean) -> str:
+def render_decision(step: StepTaken, *, clean: Clean = lambda value: value) -> str:
+    """Return a step's decision in a line."""
     if step.error:
-        return f"✗ the planner failed: {_shorten(step.error, clean)}"
+        return f"✗ the planner failed: {shorten(step.error, clean)}"
     if step.cut:
         return f"– the planner was cut short: {step.cut}"
     decision: Decision | None = step.decision
@@ -96,10 +98,10 @@ def _render_decision(step: StepTaken, clean: Clean) -> str:
         case AwaitTask():
             return f"await task {decision.task_id}"
         case RequestPause():
-            payload = f": {_shorten(decision.payload, clean)}" if decision.payload else ""
+            payload = f": {shorten(decision.payload, clean)}" if decision.payload else ""
             return f"pause ({decision.reason}){payload}"
         case Finish():
-            return f"finish ({decision.reason}): {_shorten(decision.payload, clean)}"
+            return f"finish ({decision.reason}): {shorten(decision.payload, clean)}"
         case None:
             return "nothing on record"
         case _ as unreachable:
@@ -113,7 +115,7 @@ def _render_join(decision: CallParallel) -> str:
 
 def _render_call(call: CallMade, clean: Clean) -> str:
     approved = "  approved" if _was_approved(call) else ""
-    return f"{call.tool}({_shorten(_parse(call.args), clean)}){approved}"
+    return f"{call.tool}({shorten(_parse(call.args), clean)}){approved}"
 
 
 def _render_duration(call: CallMade, is_timed: bool) -> str:
@@ -127,11 +129,11 @@ def _render_outcome(call: CallMade, clean: Clean) -> str:
     match call.status:
         case CallStatus.DONE:
             seen = call.observation if call.seen is msgspec.UNSET else call.seen
-            return f"{mark} {_shorten(seen, clean)}"
+            return f"{mark} {shorten(seen, clean)}"
         case CallStatus.OPEN:
             return f"{mark} no outcome on record"
         case _:
-            return f"{mark} {call.status}{f': {_shorten(call.error, clean)}' if call.error else ''}"
+            return f"{mark} {call.status}{f': {shorten(call.error, clean)}' if call.error else ''}"
 
 
 def _was_approved(call: CallMade) -> bool:
@@ -141,12 +143,12 @@ def _was_approved(call: CallMade) -> bool:
 def _render_aside(aside: ControlTaken | PauseTaken, clean: Clean) -> list[str]:
     match aside:
         case ControlTaken():
-            payload = f" {_shorten(aside.payload, clean)}" if aside.payload else ""
+            payload = f" {shorten(aside.payload, clean)}" if aside.payload else ""
             failed = f"  not applied: {aside.error}" if aside.error else ""
             return [f"  ⇒ {aside.type}{payload}{failed}"]
         case PauseTaken():
-            asked = f" {_shorten(aside.payload, clean)}" if aside.payload and aside.by == "steering" else ""
-            answer = f" {_shorten(aside.answer, clean)}" if aside.answer else ""
+            asked = f" {shorten(aside.payload, clean)}" if aside.payload and aside.by == "steering" else ""
+            answer = f" {shorten(aside.answer, clean)}" if aside.answer else ""
             resolved = f"{aside.decision}{answer}" if aside.decision else "open"
             return [f"  ‖ paused by the {aside.by} ({aside.reason}){asked}: {resolved}"]
 
@@ -172,7 +174,7 @@ def _render_end(history: RunHistory, clean: Clean) -> str:
     if history.finish is not None:
         return f"{began}: finished ({history.finish.reason})"
     if history.has_ended:
-        return f"{began}: failed: {_shorten(f'{history.error}: {history.message}', clean)}"
+        return f"{began}: failed: {shorten(f'{history.error}: {history.message}', clean)}"
     return f"{began}: has not ended"
 
 
@@ -193,7 +195,8 @@ def _parse(args: str) -> Any:
         return args
 
 
-def _shorten(value: Any, clean: Clean) -> str:
+def shorten(value: Any, clean: Clean) -> str:
+    """Return a value as a line of at most 160 characters."""
     shown = clean(value)
     text = shown if isinstance(shown, str) else "" if shown is None else codec.encode_text(codec.to_plain(shown))
     line = " ".join(text[: _LONGEST * 4].split())

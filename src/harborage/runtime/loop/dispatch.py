@@ -40,11 +40,15 @@ Acting = CallTool | CallParallel | SpawnTask | AwaitTask
 
 
 class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The answer to a gated call: the arguments it may be made with, or why it may not, with the code of a failure."""
+    """The answer to a gated call: the arguments it may be made with, or why it may not, with the code of a failure.
+
+    One `is_held_back` because its run is a rehearsal; nobody was asked.
+    """
 
     args: bytes = b""
     refusal: str = ""
     code: str = ""
+    is_held_back: bool = False
 
 
 class Called(msgspec.Struct, frozen=True):
@@ -151,13 +155,14 @@ async def _approved(call: CallTool, run: RunState, io: Durable) -> CallTool | To
 
 def _answered(call: CallTool, approval: Approval) -> CallTool | ToolOutcome:
     if approval.refusal:
-        return failed(approval.refusal, OutcomeStatus.REJECTED, code=approval.code)
+        status = OutcomeStatus.HELD_BACK if approval.is_held_back else OutcomeStatus.REJECTED
+        return failed(approval.refusal, status, code=approval.code)
     return CallTool(call.tool, approval.args, call.call_id)
 
 
 async def _seen(call: CallTool, outcome: ToolOutcome, io: Durable) -> ToolOutcome:
     """The outcome of a call that was made, as the hooks after it let the model see it."""
-    if outcome.status in (OutcomeStatus.REJECTED, OutcomeStatus.CANCELLED):
+    if outcome.status in (OutcomeStatus.REJECTED, OutcomeStatus.CANCELLED, OutcomeStatus.HELD_BACK):
         return outcome  # it was not made, or came to nothing
     try:
         said: HookAnswer = await io.step(f"hook.after_tool.{call.tool}", Called(call, outcome))

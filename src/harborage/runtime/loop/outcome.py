@@ -40,13 +40,17 @@ _MOST_CHARS: Final = 4_000
 
 
 class OutcomeStatus(StrEnum):
-    """How a call ended. `UNKNOWN` is honest: it had begun when its process died, and may or may not have acted."""
+    """How a call ended. `UNKNOWN` is honest: it had begun when its process died, and may or may not have acted.
+
+    `HELD_BACK` was not made because its run is a rehearsal.
+    """
 
     DONE = "done"
     FAILED = "failed"
     REJECTED = "rejected"
     CANCELLED = "cancelled"
     UNKNOWN = "unknown"
+    HELD_BACK = "held_back"
 
 
 class ToolOutcome(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-from harborage.server.families import agents, artifacts, control, events, pauses, posture, tokens, tools
+from harborage.server.families import agents, artifacts, control, events, pauses, posture, runs, tokens, tools
 from harborage.server.services import Endpoint, Endpoints
 
 _OTHERS: Final[Endpoints] = {
@@ -14,6 +14,7 @@ _OTHERS: Final[Endpoints] = {
     **control.ENDPOINTS,
     **events.ENDPOINTS,
     **pauses.ENDPOINTS,
+    **runs.ENDPOINTS,
     **tokens.ENDPOINTS,
     **tools.ENDPOINTS,
 }
