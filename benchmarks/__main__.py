@@ -23,6 +23,7 @@ from benchmarks.kept import kept_runs
 from benchmarks.local import embedded_model
 from benchmarks.measure import Row
 from benchmarks.million import million_runs
+from benchmarks.server import server_requests
 from benchmarks.steering import control_latency, parked_memory
 from benchmarks.steps import in_flight, step_overhead
 from benchmarks.storage import storage_cost
@@ -42,6 +43,7 @@ BENCHMARKS: dict[str, Callable[[], Awaitable[list[Row]]]] = {
     "durable": durable_steps,
     "kept": kept_runs,
     "million": million_runs,
+    "server": server_requests,
     "local": embedded_model,
 }
 _WIDTH = 120

@@ -1,0 +1,191 @@
+"""The server: what a request costs in its process, beside a bare ASGI handler under the same uvicorn.
+
+Each side serves in a process of its own, over a socket; the requests come from this one, over connections that stay
+open. The bare handler reads the body, decodes it, and encodes an answer of the same length.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from statistics import median
+from typing import Any, Final
+
+import msgspec
+
+from benchmarks.measure import Row
+from harborage.planner import Decision, Finish, FinishReason, RunContext
+
+_CONNECTIONS: Final = 16
+_REQUESTS: Final = 1_600
+_ROUNDS: Final = 5
+_READS: Final = {
+    "tools.list": ("/v1/tools/list", b"{}"),
+    "pause.list": ("/v1/pause/list", b"{}"),
+}
+_START: Final = ("/v1/control/start", b'{"query":"say hello"}')
+
+
+async def server_requests() -> list[Row]:
+    """CPU a request of reads and of `start`, each beside the bare handler."""
+    async with _process("ours") as ours, _process("bare") as bare:
+        answer = await ours.ask(*_START)
+        run = msgspec.json.decode(answer)["task_id"].encode()
+        rows = []
+        for name, (path, body) in _READS.items():
+            body = body.replace(b"%s", run)
+            rows.append(await _row(f"{name} over HTTP", ours, bare, path, body, limit=2))
+        rows.append(await _row("start over HTTP", ours, bare, *_START, limit=3))
+    return rows
+
+
+async def _row(name: str, ours: _Side, bare: _Side, path: str, body: bytes, *, limit: float) -> Row:
+    length = len(await ours.ask(path, body))
+    to_bare = msgspec.json.encode({"length": length, "body": body.decode()})
+    spent: tuple[list[float], list[float]] = ([], [])
+    for _ in range(_ROUNDS):
+        spent[0].append(await ours.load(path, body))
+        spent[1].append(await bare.load("/bare", to_bare))
+    return Row(
+        name=name,
+        unit="µs of CPU a request",
+        ours=median(spent[0]) * 1e6,
+        bare=median(spent[1]) * 1e6,
+        limit=limit,
+        note=f"{_CONNECTIONS} connections, an answer of {length} bytes",
+    )
+
+
+class _Side:
+    """One server in its process, and the connections to it."""
+
+    def __init__(self, pid: int, port: int, token: str) -> None:
+        self._pid = pid
+        self._port = port
+        self._token = token
+
+    async def ask(self, path: str, body: bytes) -> bytes:
+        """The body of the answer to one request."""
+        return await self._connection(path, body, 1)
+
+    async def load(self, path: str, body: bytes) -> float:
+        """The seconds of CPU that a request costs the server, of many over many connections."""
+        await asyncio.gather(*(self._connection(path, body, 5) for _ in range(_CONNECTIONS)))
+        before = _cpu(self._pid)
+        each = _REQUESTS // _CONNECTIONS
+        await asyncio.gather(*(self._connection(path, body, each) for _ in range(_CONNECTIONS)))
+        return (_cpu(self._pid) - before) / (each * _CONNECTIONS)
+
+    async def _connection(self, path: str, body: bytes, times: int) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        head = f"POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {self._token}\r\n"
+        request = head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
+        answer = b""
+        try:
+            for _ in range(times):
+                writer.write(request)
+                status = await reader.readuntil(b"\r\n\r\n")
+                if not status.startswith(b"HTTP/1.1 200"):
+                    raise RuntimeError(f"{path}: {status.splitlines()[0].decode()}")
+                answer = await reader.readexactly(_length(status))
+        finally:
+            writer.close()
+        return answer
+
+
+def _length(head: bytes) -> int:
+    (found,) = (line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+    return int(found.partition(b":")[2])
+
+
+def _cpu(pid: int) -> float:
+    """Seconds of CPU that a process has used, all its threads together."""
+    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@asynccontextmanager
+async def _process(kind: str) -> AsyncIterator[_Side]:
+    """A server in a process of its own; it ends when its input does."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "benchmarks.server",
+        kind,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        port, _, token = (await child.stdout.readline()).decode().strip().partition(" ")
+        yield _Side(child.pid, int(port), token)
+    finally:
+        child.stdin.close()
+        await child.wait()
+
+
+async def _serve(kind: str) -> None:
+    """Be the server of one side until standard input ends."""
+    from harborage.server.listening import Address, Listener, bound_address, listen
+
+    opened = listen(Address("127.0.0.1", 0))
+    port = bound_address(opened).port
+    async with _application(kind) as (app, token):
+        listener = Listener(app, opened, grace=1)
+        serving = asyncio.create_task(listener.serve())
+        print(port, token, flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+        listener.stop()
+        await serving
+
+
+@asynccontextmanager
+async def _application(kind: str) -> AsyncIterator[tuple[Any, str]]:
+    if kind == "bare":
+        yield _bare, "none"
+        return
+    from harborage import Runtime
+    from harborage.events import REDACTOR_DRIVERS
+    from harborage.server.app import Server
+    from harborage.server.auth.gate import TokenGate
+    from harborage.server.auth.minting import development_mint, sign_development_token, verifier_of
+
+    mint = development_mint()
+    redactor = REDACTOR_DRIVERS.factory("patterns")()
+    async with Runtime(planner=_Answers(), storage="memory:") as runtime:
+        gate = TokenGate(verifier_of(mint), redactor=redactor, bus=runtime.bus)
+        yield Server(runtime, gate=gate, issuer=mint), sign_development_token(mint)
+
+
+class _Answers:
+    """A planner that ends each run at once."""
+
+    async def next(self, run: RunContext) -> Decision:
+        return Finish(FinishReason.GOAL, "hello")
+
+
+_decoder: Final = msgspec.json.Decoder()
+_encoder: Final = msgspec.json.Encoder()
+
+
+async def _bare(scope: Any, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
+    body = b""
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            break
+    asked = _decoder.decode(body)
+    answer = _encoder.encode("x" * (asked["length"] - 2))
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": answer})
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(sys.argv[1]))
