@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from harborage.protocol.errors import Code, ProtocolError
 from harborage.protocol.wire.common import Answer
@@ -52,17 +46,7 @@ def wire(server: Server) -> Wire:
     away = Endpoint(Asked, Said, say, lambda _: False)
     table = {"tasks.list": here, "sessions.list": here, "start": here, "runtime.info": here, "flows.list": away}
     dispatcher = Dispatcher(server.services, HeaderGate(), table)
-    return Wire(routed(dispatcher.answer))
-
-
-def routed(answer: Callable[[Request], Any]) -> Starlette:
-    """An application that gives every POST to `answer`."""
-
-    async def post(request: Request) -> Response:
-        response: Response = await answer(request)
-        return response
-
-    return Starlette(routes=[Route("/{path:path}", post, methods=["POST"])])
+    return Wire(dispatcher)
 
 
 TOO_LONG = b'{"page": 1' + b" " * 70_000 + b"}"
@@ -180,7 +164,7 @@ async def test_a_failure_is_answered_without_its_text(wire: Wire, caplog: pytest
 async def test_a_body_that_does_not_arrive_closes_the_connection(runtime: Runtime) -> None:
     """A sender who stalls holds nothing for longer than the timeout."""
     server = Server(runtime, gate=HeaderGate(), options=ServerOptions(body_timeout=0.05))
-    wire = Wire(routed(Dispatcher(server.services, HeaderGate(), {"start": Endpoint(Asked, Said, say)}).answer))
+    wire = Wire(Dispatcher(server.services, HeaderGate(), {"start": Endpoint(Asked, Said, say)}))
     async with wire.open("POST", "/v1/control/start", caller_headers(ADA), b'{"pa', is_whole=False) as reader:
         assert reader.status == 400
         assert reader.headers["connection"] == "close"

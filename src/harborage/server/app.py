@@ -7,9 +7,10 @@ import logging
 import secrets
 from typing import TYPE_CHECKING, Final
 
+from starlette._utils import get_route_path
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from harborage.clock import SYSTEM_CLOCK, Timers
@@ -28,7 +29,7 @@ from harborage.store import RunQuery
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from harborage.runtime.host import Runtime
 
@@ -77,10 +78,18 @@ class Server:
         self._document: Response | None = None
         self._dispatcher = Dispatcher(self.services, gate, ENDPOINTS)
         last = [] if fallback is None else [Route("/{path:path}", fallback, methods=[*_VERBS, "OPTIONS"])]
-        self.edge = Edge(Starlette(routes=[*routes, *self._routes(), *last]), options)
+        self._others = Starlette(routes=[*routes, *self._routes(), *last])
+        self.edge = Edge(self._route, options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.edge(scope, receive, send)
+
+    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Give the methods to the dispatcher at once: most requests are theirs, and a table finds them faster."""
+        is_method = (
+            scope["type"] == "http" and scope["method"] == "POST" and self._dispatcher.knows(get_route_path(scope))
+        )
+        await (self._dispatcher if is_method else self._others)(scope, receive, send)
 
     def drain(self) -> None:
         """Say on `/readyz` that the server is stopping, and end the open streams, each with a whole frame.
@@ -91,9 +100,7 @@ class Server:
         self.streams.drain()
 
     def _routes(self) -> list[BaseRoute]:
-        families = [
-            Route(f"/v1/{family}/{{verb:path}}", self._dispatcher.answer, methods=["POST"]) for family in _FAMILIES
-        ]
+        families = [Route(f"/v1/{family}/{{verb:path}}", _Posted(self._dispatcher)) for family in _FAMILIES]
         return [
             Route("/healthz", self._health, methods=_VERBS),
             Route("/readyz", self._ready, methods=_VERBS),
@@ -132,3 +139,16 @@ class Server:
             self.services.logger.warning("the store does not answer: %s", type(error).__name__)
             return json_response({"status": "starting"}, 503)
         return json_response({"status": "ready"})
+
+
+class _Posted:
+    """Gives a POST to an application, and refuses every other verb."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "POST":
+            await self._app(scope, receive, send)
+        else:
+            await PlainTextResponse("Method Not Allowed", 405, {"Allow": "POST"})(scope, receive, send)

@@ -11,24 +11,26 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 from starlette._utils import get_route_path
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 
 from harborage.errors import error_summary
 from harborage.events import Event, EventType, ImpersonationPayload, Principal
 from harborage.identity import IdentityRequiredError
 from harborage.protocol.decoding import parse_body, read_request
-from harborage.protocol.errors import Code, ProtocolError
+from harborage.protocol.errors import Code, ErrorBody, ProtocolError
 from harborage.protocol.methods import ALL_METHODS, CONTROL_PATH, IdentityRule, Method
 from harborage.protocol.wire.common import IdentityScope
-from harborage.server.http import PeerTooSlowError, json_response, read_body, refusal
+from harborage.server.http import CLOSE, NO_HEADERS, PeerTooSlowError, read_body, send_json
 from harborage.server.identity import check_identity, check_impersonation, claimed_identity, is_impersonation
 from harborage.server.services import Call, Caller, Endpoints, Services
 
 if TYPE_CHECKING:
     import msgspec
+    from starlette.types import Receive, Scope, Send
 
     from harborage.server.auth.gate import Gate
+    from harborage.server.http import Headers
 
+_NOBODY: Final = IdentityScope()
 _CONTROL_PREFIX: Final = CONTROL_PATH.partition("{")[0]
 
 
@@ -41,25 +43,31 @@ class Dispatcher:
         self._endpoints = endpoints
         self._by_path = {method.path: method for method in ALL_METHODS.values() if method.verb == "POST"}
 
-    async def answer(self, request: Request) -> Response:
-        """Return the answer to a POST; a refusal and a failure are answers, too."""
-        try:
-            return await self._run(request)
-        except ProtocolError as error:
-            return refusal(error)
-        except PeerTooSlowError:
-            late = refusal(ProtocolError(Code.INVALID_REQUEST, "invalid request: the body did not arrive in time"))
-            late.headers["connection"] = "close"
-            return late
-        except ClientDisconnect:
-            return Response(status_code=400)
-        except IdentityRequiredError as error:
-            return refusal(ProtocolError(Code.IDENTITY_REQUIRED, str(error)))
-        except Exception as error:
-            self._services.logger.error("%s failed: %s", request.url.path, type(error).__name__, exc_info=error)
-            return refusal(ProtocolError(Code.RUNTIME_ERROR, "the server failed; its log says why"))
+    def knows(self, path: str) -> bool:
+        """Whether a path is that of a method, which is answered without looking at other routes."""
+        return path in self._by_path
 
-    async def _run(self, request: Request) -> Response:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a POST; a refusal and a failure are answers, too."""
+        request, headers = Request(scope, receive), NO_HEADERS
+        try:
+            answer, headers = await self._run(request)
+            status = 200
+        except ProtocolError as error:
+            answer, status = error.body, error.status
+        except PeerTooSlowError:
+            answer, status = ErrorBody(Code.INVALID_REQUEST, "invalid request: the body did not arrive in time"), 400
+            headers = CLOSE
+        except ClientDisconnect:
+            return
+        except IdentityRequiredError as error:
+            answer, status = ErrorBody(Code.IDENTITY_REQUIRED, str(error)), 401
+        except Exception as error:
+            self._services.logger.error("%s failed: %s", scope["path"], type(error).__name__, exc_info=error)
+            answer, status = ErrorBody(Code.RUNTIME_ERROR, "the server failed; its log says why"), 500
+        await send_json(send, answer, status, headers)
+
+    async def _run(self, request: Request) -> tuple[msgspec.Struct, Headers]:
         caller = await self._gate.verify(request)
         method = self._method(get_route_path(request.scope))
         endpoint = self._endpoints[method.name]
@@ -68,7 +76,7 @@ class Dispatcher:
             body = b"{}"
         fields = parse_body(body)
         asked = read_request(fields, endpoint.request, refuses_unknown_fields=method.refuses_unknown_fields)
-        identity = getattr(asked, "identity", IdentityScope())
+        identity = getattr(asked, "identity", _NOBODY)
         if caller.trusts_body and method.path.startswith(_CONTROL_PREFIX):
             caller = replace(caller, who=claimed_identity(caller.who, identity, getattr(asked, "scope", None)))
         call = Call(
@@ -77,14 +85,12 @@ class Dispatcher:
             who=caller.who,
             services=self._services,
             asked=identity,
-            base_url=self._services.options.base_url or f"{request.url.scheme}://{request.url.netloc}",
+            base_url=self._services.options.base_url or _address(request),
         )
         if method.identity is IdentityRule.EXACT and is_impersonation(identity):
-            answer = await self._run_as(call, identity, caller, asked)
-        else:
-            check_identity(method.identity, identity, caller.who)
-            answer = await endpoint.run(call, asked)
-        return json_response(answer, headers=dict(endpoint.headers))
+            return await self._run_as(call, identity, caller, asked), endpoint.headers
+        check_identity(method.identity, identity, caller.who)
+        return await endpoint.run(call, asked), endpoint.headers
 
     def _method(self, path: str) -> Method:
         """Return the method of a path that this server offers.
@@ -119,3 +125,9 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - the action is done, whatever its audit raises
             self._services.logger.error("the audit of an impersonation was not published: %s", error_summary(error))
         return answer
+
+
+def _address(request: Request) -> str:
+    """Where the caller reached this application: scheme, host, and the path under which it is mounted."""
+    scope = request.scope
+    return f"{scope['scheme']}://{request.headers.get('host', '')}{scope.get('root_path', '')}"

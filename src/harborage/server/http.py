@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from harborage.protocol.errors import Code, ProtocolError
 
+if TYPE_CHECKING:
+    from starlette.types import Send
+
 JSON: Final = "application/json"
+Headers: TypeAlias = Mapping[str, str]
+NO_HEADERS: Final[Headers] = {}
+CLOSE: Final[Headers] = {"connection": "close"}
+"""Ends the connection behind the answer."""
 
 _encoder: Final = msgspec.json.Encoder()
 
@@ -30,6 +38,15 @@ def refusal(error: ProtocolError) -> Response:
     return json_response(error.body, error.status)
 
 
+async def send_json(send: Send, value: Any, status: int, headers: Headers) -> None:
+    """Send an answer with a JSON body."""
+    body = _encoder.encode(value)
+    sent = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    sent += [(name.encode("latin-1"), text.encode("latin-1")) for name, text in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": sent})
+    await send({"type": "http.response.body", "body": body})
+
+
 async def read_body(request: Request, cap: int, timeout: float) -> bytes:
     """Return the body of a request; `cap` is in bytes, `timeout` in seconds.
 
@@ -43,20 +60,24 @@ async def read_body(request: Request, cap: int, timeout: float) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > 2 * cap:
         raise _too_long(cap)
-    kept, seen = bytearray(), 0
+    kept, seen, more = b"", 0, True
     try:
         async with asyncio.timeout(timeout):
-            async for part in request.stream():
+            while more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect()
+                part, more = message.get("body", b""), message.get("more_body", False)
                 seen += len(part)
                 if seen > 2 * cap:
                     raise _too_long(cap)
                 if seen <= cap:
-                    kept += part
+                    kept = kept + part if kept else part
     except TimeoutError as error:
         raise PeerTooSlowError() from error
     if seen > cap:
         raise _too_long(cap)
-    return bytes(kept)
+    return kept
 
 
 def _too_long(cap: int) -> ProtocolError:

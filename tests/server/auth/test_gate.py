@@ -8,10 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from harborage.errors import InvalidOptionError
 from harborage.events import Cursor, Event, EventBus, EventType, Filter, MemoryEventBus, PatternRedactor
@@ -371,12 +368,7 @@ def answering(server: Server, by: TokenGate | NoAuthGate) -> Wire:
     names = ("tasks.list", "start", "runtime.info", "search.query")
     table = {name: Endpoint(WireRequest, WhoAsks, who_asks) for name in names}
     table["artifacts.list"] = Endpoint(Scoped, WhoAsks, who_asks)
-    dispatcher = Dispatcher(server.services, by, table)
-
-    async def post(request: Request) -> Response:
-        return await dispatcher.answer(request)
-
-    return Wire(Starlette(routes=[Route("/{path:path}", post, methods=["POST"])]))
+    return Wire(Dispatcher(server.services, by, table))
 
 
 async def test_no_token_is_in_a_log_an_event_or_an_answer(server: Server, caplog: pytest.LogCaptureFixture) -> None:
