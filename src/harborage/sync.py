@@ -259,9 +259,11 @@ class Run(Generic[OutT]):
         """Say something to the planner as the user."""
         return self._thread.call(self._run.message(text))
 
-    def approve(self, token: str = "", *, reason: str = "", args: dict[str, Any] | None = None) -> bool:
-        """Say yes to what waits."""
-        return self._thread.call(self._run.approve(token, reason=reason, args=args))
+    def approve(
+        self, token: str = "", *, reason: str = "", args: dict[str, Any] | None = None, remember: str = ""
+    ) -> bool:
+        """Say yes to what waits; `remember` it for the "run", or "always" for the same arguments."""
+        return self._thread.call(self._run.approve(token, reason=reason, args=args, remember=remember))
 
     def reject(self, reason: str = "", *, token: str = "") -> bool:
         """Say no to what waits."""
@@ -284,9 +286,9 @@ class Pending(Question):
         self._pending = pending
         self._thread = thread
 
-    def approve(self, *, args: dict[str, Any] | None = None, reason: str = "") -> bool:
-        """Approve it; `args` replace the arguments of the call."""
-        return self._thread.call(self._pending.approve(args=args, reason=reason))
+    def approve(self, *, args: dict[str, Any] | None = None, reason: str = "", remember: str = "") -> bool:
+        """Approve it; `args` replace the arguments of the call, and `remember` is "run" or "always"."""
+        return self._thread.call(self._pending.approve(args=args, reason=reason, remember=remember))
 
     def reject(self, reason: str = "") -> bool:
         """Reject it; the planner sees the reason."""

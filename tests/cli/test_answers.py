@@ -96,14 +96,16 @@ def test_any_other_line_is_a_message(line: str) -> None:
         ("no, not this one", Reject("not this one")),
         ("e", Edit()),
         ("edit", Edit()),
+        ("r", Approve(remember="run")),
+        ("always", Approve(remember="always")),
     ],
 )
 def test_an_approval_is_answered(line: str, typed: ParsedLine) -> None:
-    """y, n with an optional reason, and e answer an approval."""
+    """y, n with an optional reason, e, r and always answer an approval."""
     assert parse_line(line, Mode.APPROVAL) == typed
 
 
-@each_row("line", ["yes please", "y but only once", "maybe", "yep", "e a", '{"a": 1}', "1"])
+@each_row("line", ["yes please", "y but only once", "maybe", "yep", "e a", "r no", "always this", '{"a": 1}', "1"])
 def test_what_is_not_clearly_a_yes_approves_nothing(line: str) -> None:
     """Only a bare yes approves; anything else leaves the question open."""
     assert isinstance(parse_line(line, Mode.APPROVAL), Invalid)

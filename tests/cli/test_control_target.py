@@ -14,10 +14,12 @@ from harborage.app.agent_runtime import open_kept_runtime, recorded_agent
 from harborage.cli.control_target import open_target
 from harborage.cli.main import main
 from harborage.identity import Identity
+from harborage.runtime.host import Runtime
 from harborage.state.storage import open_storage
 from harborage.store import Page, PauseQuery, PauseRow, Status
 from harborage.store.sqlite import SQLiteStore
 from harborage.testing.clock import settle
+from harborage.testing.planners import ScriptedPlanner
 from tests.kit.stored_runs import row_of
 
 AGENT = """
@@ -134,6 +136,22 @@ def test_an_approval_waits_for_the_worker_that_resumes_the_run(project: Path, ty
     )
     assert carried_on(project, run_id) == (Status.COMPLETE, "published it")
     assert typed("approve", run_id)[0] == 2
+
+
+def test_an_approval_is_remembered_from_another_terminal(project: Path, typed: Typed) -> None:
+    """For the run or for always, as a record that the runtime lists; any other word is wrong use."""
+    run_id = waiting_run(project, "publish")
+    token = token_of(run_id)
+    code, out, err = typed("approve", token, "--remember", "forever")
+    assert (code, out, err) == (2, "", "harborage: --remember: 'forever' is neither run nor always\n")
+    assert typed("approve", token, "--remember", "always")[0] == 0
+    assert carried_on(project, run_id) == (Status.COMPLETE, "published it")
+
+    async def remembered() -> list[tuple[str, str]]:
+        async with await open_storage(URL) as storage, Runtime(planner=ScriptedPlanner([]), storage=storage) as runtime:
+            return [(one.tool, str(one.remember)) for one in await runtime.grants.list(who=ME)]
+
+    assert asyncio.run(remembered()) == [("publish", "always")]
 
 
 def test_a_question_that_was_not_shown_is_named_whole(project: Path, typed: Typed) -> None:

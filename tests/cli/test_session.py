@@ -78,7 +78,7 @@ def test_what_is_no_answer_asks_again(terminal: Start) -> None:
     screen.type("\r")
     screen.expect("? publish needs your approval")
     screen.type("yes of course\r")
-    screen.expect("» answer y to approve, n to reject (a reason may follow) or e to edit the arguments")
+    screen.expect("» answer y, n (a reason may follow), e to edit, r to allow the tool for this run")
     screen.type("y\r")
     screen.expect("published x")
     assert screen.end() == 0

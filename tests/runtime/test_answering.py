@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from harborage.errors import HarborageError, InvalidOptionError
+from harborage.events import ControlLifecyclePayload, ControlRejectedPayload, Triple
 from harborage.identity import Identity
 from harborage.planner import CallParallel, CallTool, Finish, FinishReason, PauseReason, RequestPause
 from harborage.runtime.approval import AlwaysDeny
@@ -17,7 +18,7 @@ from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.loop.controls import ControlType
 from harborage.runtime.loop.limits import Limits
 from harborage.runtime.pauses import AlreadyResumedError, PauseAmbiguousError, PauseNotFoundError
-from harborage.runtime.steering import NoOutstandingPauseError, Scope, ScopeMismatchError
+from harborage.runtime.steering import NoOutstandingPauseError, PayloadInvalidError, Scope, ScopeMismatchError
 from harborage.testing.clock import settle
 
 pytestmark = pytest.mark.anyio
@@ -202,3 +203,50 @@ async def test_an_approval_says_the_deadline_of_its_run_where_that_comes_first(r
         await run.approve(pause.token)
     patient = await bench.start(limits=Limits(seconds=10_000_000))
     assert (await bench.paused(patient)).deadline == bench.clock.now() + RuntimeOptions().approval_ttl
+
+
+async def test_an_approval_is_remembered(runtimes: Runtimes) -> None:
+    """Through the run or the question, for the run or always; another word is refused before anything is sent."""
+    bench = await runtimes(
+        [paying(1), paying(1), paying(2), finish_with_answer], tools=[pay], approvals={"pay": AlwaysDeny()}
+    )
+    run = await bench.start()
+    pending = await run.wait_pending()
+    for verb in (run.approve, pending.approve):
+        with pytest.raises(InvalidOptionError, match="remember"):
+            await verb(remember="forever")
+    await pending.approve(remember="always")
+    await run.wait_pending()  # for the other amount
+    assert [one.tool for one in await bench.rt.grants.list(who=ME)] == ["pay"]
+    await run.approve(remember="run")
+    assert (await bench.end(run)).payload == 2
+    assert bench.recorder.types.count("pause.requested") == 2
+
+
+async def test_a_control_is_sent_by_its_type(runtimes: Runtimes) -> None:
+    """Each of the nine, once under its id, to a run or to the only pause below it; who sent it is published."""
+    bench, run = await begun(runtimes, ASK)
+    other = Identity("t", "boss", "x")
+    for is_first in (True, False):
+        assert await run.control(ControlType.USER_MESSAGE, {"message": "hi"}, event_id="m", by=other) is is_first
+    with pytest.raises(ScopeMismatchError):
+        await run.control(ControlType.PRIORITIZE, {"priority": 1}, event_id="p")
+    with pytest.raises(PayloadInvalidError):
+        await run.control(ControlType.APPROVE, {"args": {}, "args_patch": {}}, event_id="q")
+    with pytest.raises(PauseNotFoundError):
+        await run.control(ControlType.REJECT, {"token": "nobody's"}, event_id="n")
+    assert await run.control(ControlType.APPROVE, event_id="a")
+    await bench.end(run)
+    assert not await run.control(ControlType.APPROVE, event_id="a")
+    with pytest.raises(RunNotFoundError):
+        await run.control(ControlType.APPROVE, event_id="b")
+    published = [(one.event_id, one.outcome, one.err) for one in bench.recorder.payloads(ControlLifecyclePayload)]
+    wanted = [("n", "failed", "pause_not_found"), ("m", "applied", ""), ("a", "applied", "")]
+    assert sorted(one for one in published if one[1] != "received") == sorted(wanted)
+    rejected = bench.recorder.payloads(ControlRejectedPayload)
+    assert [(one.type, one.reason, one.event_id) for one in rejected] == [
+        ("PRIORITIZE", "scope_mismatch", "p"),
+        ("APPROVE", "payload_invalid", "q"),
+    ]
+    by = {one.event_id: one.by for one in bench.recorder.payloads(ControlLifecyclePayload)}
+    assert by == {"n": Triple.of(ME), "m": Triple.of(other), "a": Triple.of(ME)}

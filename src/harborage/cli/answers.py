@@ -29,6 +29,10 @@ HELP = (
 _YES = frozenset({"y", "yes"})
 _NO = frozenset({"n", "no"})
 _EDIT = frozenset({"e", "edit"})
+_HOW_TO_ANSWER = (
+    "answer y, n (a reason may follow), e to edit, r to allow the tool for this run, or always for these arguments"
+)
+_REMEMBER = {"r": "run", "always": "always"}
 _ACTED = frozenset({"d", "done"})
 _RETRY = frozenset({"a", "again"})
 _UNKNOWN = frozenset({"u", "unknown"})
@@ -95,10 +99,12 @@ class Help(msgspec.Struct, frozen=True):
 
 
 class Approve(msgspec.Struct, frozen=True):
-    """Approve the call or the pause; `args` replace the arguments of the call."""
+    """Approve the call or the pause; `args` replace the arguments of the call, and `remember` is "run" or "always" for
+    an approval that holds for calls like it, too."""
 
     reason: str = ""
     args: dict[str, Any] | None = None
+    remember: str = ""
 
 
 class Reject(msgspec.Struct, frozen=True):
@@ -174,7 +180,7 @@ def parse_line(line: str, mode: Mode, shown: Any = None, schema: dict[str, Any] 
             return _parse_outcome(text)
         case Mode.CONFIRM:
             decided = _parse_approval(text)
-            return decided if isinstance(decided, Approve | Reject) else Answer(text)
+            return decided if decided == Approve() or isinstance(decided, Reject) else Answer(text)
         case Mode.PAUSE:
             return Answer(text)
         case Mode.EDIT:
@@ -192,7 +198,9 @@ def _parse_approval(text: str) -> ParsedLine:
         return Reject(reason.strip())
     if word in _EDIT and not reason.strip():
         return Edit()
-    return Invalid("answer y to approve, n to reject (a reason may follow) or e to edit the arguments")
+    if word in _REMEMBER and not reason.strip():
+        return Approve(remember=_REMEMBER[word])
+    return Invalid(_HOW_TO_ANSWER)
 
 
 def _parse_outcome(text: str) -> ParsedLine:

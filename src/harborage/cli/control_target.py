@@ -126,7 +126,7 @@ class ControlTarget(msgspec.Struct, frozen=True, kw_only=True):
             AlreadyResumedError: another answer came first.
         """
         who = self.record.who.with_run(question.identity.run_id)
-        answer = ControlEvent(type, who, Scope.OWNER_USER, who.tenant_id, payload)
+        answer = ControlEvent(type, who, Scope.OWNER_USER, who.tenant_id, payload, by=who.identity)
         try:
             await self.engine.send(who.run_id, answer)  # the first of two answers to one question counts
         except AlreadyResumedError as error:

@@ -28,6 +28,7 @@ QuestionId: TypeAlias = Annotated[
     ),
 ]
 Reason: TypeAlias = Annotated[str, Parameter(help="Why, for the journal and the agent.", show_default=False)]
+_REMEMBER = "Allow the tool for the rest of the run (run), or always with these arguments (always)."
 _ARGS = "Make the call with these arguments instead, a JSON object."
 _ANSWER = "The answer; for an interrupted call, its result."
 _RESULT = "The result of an interrupted call, as JSON."
@@ -39,6 +40,7 @@ def approve(
     *,
     reason: Reason = "",
     args: Annotated[str, Parameter(help=_ARGS, show_default=False)] = "",
+    remember: Annotated[str, Parameter(help=_REMEMBER, show_default=False)] = "",
     storage: StorageUrl = "",
     debug: Debug = False,
 ) -> int:
@@ -55,10 +57,12 @@ def approve(
       2  wrong use: no such run, nothing to answer, not confirmed, no JSON object
     """
     url = storage_url(storage, os.environ)
-    return run_command(lambda: _approve(url, run.strip(), reason, args.strip()), debug=debug)
+    if remember not in {"", "run", "always"}:
+        return _wrong_use(f"--remember: {remember!r} is neither run nor always")
+    return run_command(lambda: _approve(url, run.strip(), reason, args.strip(), remember), debug=debug)
 
 
-async def _approve(url: str, run: str, reason: str, args: str) -> int:
+async def _approve(url: str, run: str, reason: str, args: str, remember: str) -> int:
     from harborage.cli.answers import Approve, parse_arguments
     from harborage.cli.control_target import describe_question, next_step, open_target
     from harborage.cli.questions import is_approval, schema_of, shown_args
@@ -78,6 +82,10 @@ async def _approve(url: str, run: str, reason: str, args: str) -> int:
             changed = parsed.args
             if changed is not None:
                 payload["args"] = changed
+        if remember:
+            if not is_approval(question):
+                return _wrong_use("--remember: only the approval of a call is remembered")
+            payload["remember"] = remember
         target.confirm(question, "harborage approve")
         await target.send_answer(question, ControlType.APPROVE, payload)
         sys.stdout.write(f"approved: {describe_question(question, changed)}; {next_step(target.record)}\n")

@@ -340,8 +340,8 @@ class Conversation:
             run = await self._runtime.run(question.run_id, who=run.who.identity)
         token = question.token
         match answer:
-            case Approve(reason, args):
-                await run.approve(token, reason=reason, args=args)
+            case Approve(reason, args, remember):
+                await run.approve(token, reason=reason, args=args, remember=remember)
             case Reject(reason):
                 await run.reject(reason, token=token)
             case Answer(message):

@@ -29,6 +29,7 @@ _SHORT = 72
 _NARROWEST = 20
 _YES_OR_NO = {"type": "boolean"}
 _CONTEXT_LINES = 3
+_CALL_KEYS = "e edit the arguments · r allow for this run"
 _WHY_INTERRUPTED = "its worker was lost during the call; it may have acted"
 _ROW_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -273,7 +274,7 @@ def _keys(question: Question, width: int) -> list[Text]:
         keys = "done [result] it acted · again make the call again · unknown [reason] leave it unknown"
     else:
         yes = "y yes · n [reason] no · " if question.takes_yes_or_no else ""
-        keys = f"{yes}{'e edit the arguments' if question.tool else 'type an answer · /reject [reason]'}"
+        keys = f"{yes}{_CALL_KEYS if question.tool else 'type an answer · /reject [reason]'}"
     return [Text(f"{_INDENT}{row}", style="yellow") for row in wrapped(keys, width - len(_INDENT))]
 
 

@@ -11,14 +11,14 @@ import msgspec
 from harborage.client.answers import Accepted, OutT_co, PausePage, RemoteResult, TaskDetail, TaskPage
 from harborage.client.events import EventStream, StreamOptions
 from harborage.client.following import ENDS, follow
-from harborage.errors import InvalidOptionError, at_least
+from harborage.errors import InvalidOptionError, at_least, one_of
 from harborage.events import Event, EventType, LLMCompletionChunkPayload
 from harborage.ids import new_id
 from harborage.planner import FinishReason
 from harborage.planner.decisions import ChunkKind
 from harborage.runtime.durable.engine import RunEndedError, RunFailedError, RunNotFoundError, RunStatus
 from harborage.runtime.durable.pauses.errors import AlreadyResumedError, PauseAmbiguousError, PauseNotFoundError
-from harborage.runtime.loop.controls import ControlType, Scope, check_scope
+from harborage.runtime.loop.controls import ControlType, Remember, Scope, check_scope
 from harborage.runtime.loop.errors import NoOutstandingPauseError
 from harborage.runtime.loop.pauses import Pause, PauseState
 from harborage.runtime.loop.workflow_waits import value_of_answer
@@ -256,9 +256,12 @@ class RemoteRun(Generic[OutT_co]):
         _check(isinstance(text, str), "message: text", text, "a text")
         return await self.send(ControlType.USER_MESSAGE, {"message": text})
 
-    async def approve(self, token: str = "", *, reason: str = "", args: dict[str, Any] | None = None) -> bool:
+    async def approve(
+        self, token: str = "", *, reason: str = "", args: dict[str, Any] | None = None, remember: str = ""
+    ) -> bool:
         """Approve the pause `token`, by default the only open one of this run and of those below it; `args` replace
-        the arguments of its call.
+        the arguments of its call. With `remember="run"` the same tool may be called until the run ends, with `"always"`
+        with the same arguments in all runs of the principal.
 
         Raises:
             InvalidOptionError: `args` is neither None nor a dict, or `token` or `reason` is no text; nothing was sent.
@@ -269,6 +272,8 @@ class RemoteRun(Generic[OutT_co]):
         """
         _check(args is None or isinstance(args, dict), "approve: args", args, "a dict or None")
         body: dict[str, Any] = {} if args is None else {"args": args}
+        if remember:
+            body["remember"] = str(one_of(Remember, remember, "approve: remember"))
         return await self._answer(ControlType.APPROVE, token, {**body, **_reason("approve", reason)})
 
     async def reject(self, reason: str = "", *, token: str = "") -> bool:

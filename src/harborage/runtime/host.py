@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from harborage.memory import Memory, MemoryStrategy, SessionMemory
     from harborage.runtime.chat import Busy, Chat, Turns
     from harborage.runtime.durable.pauses.coordinator import Coordinator
+    from harborage.runtime.effects.approval.grants import Grants
     from harborage.runtime.effects.approval.model import ApprovalPolicy
     from harborage.runtime.effects.model import ModelChoice, PlannerChoice
     from harborage.runtime.history.replaying import Replayed
@@ -174,6 +175,11 @@ class Runtime:
     def pauses(self) -> Coordinator:
         """The open pauses: what each run waits for, on whom, until when."""
         return self.parts.pauses
+
+    @property
+    def grants(self) -> Grants:
+        """The approvals that are remembered: `await rt.grants.list(who=…)`, `await rt.grants.revoke(id, who=…)`."""
+        return self.parts.grants
 
     @property
     def sessions(self) -> SessionRegistry:
@@ -478,17 +484,8 @@ class Runtime:
         check: OwnerCheck | None = None,
     ) -> Run[Any]:
         parts, scope = self.parts, one_of(Scope, scope, "scope")
-        return Run(
-            who,
-            parts.engine,
-            parts.bus,
-            parts.pauses,
-            scope=scope,
-            since=since,
-            tasks=parts.tasks,
-            decode=decode,
-            check=check,
-        )
+        more: dict[str, Any] = {"scope": scope, "since": since, "tasks": parts.tasks, "decode": decode, "check": check}
+        return Run(who, parts.engine, parts.bus, parts.pauses, **more)
 
     async def _launch_spawned(
         self, task: Task, commit: Commit, accepted: Callable[[], None] | None, write: RunWriter | None

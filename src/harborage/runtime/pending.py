@@ -124,7 +124,9 @@ def _summarize(pause: Pause) -> str:
 class TakesAnswers(Protocol):
     """The run that waits."""
 
-    async def approve(self, token: str = "", *, reason: str = "", args: dict[str, Any] | None = None) -> bool: ...
+    async def approve(
+        self, token: str = "", *, reason: str = "", args: dict[str, Any] | None = None, remember: str = ""
+    ) -> bool: ...
 
     async def reject(self, reason: str = "", *, token: str = "") -> bool: ...
 
@@ -192,13 +194,14 @@ class Pending(Question):
         super().__init__(pause)
         self._run = run
 
-    async def approve(self, *, args: dict[str, Any] | None = None, reason: str = "") -> bool:
-        """Approve it; `args` replace the arguments of the call.
+    async def approve(self, *, args: dict[str, Any] | None = None, reason: str = "", remember: str = "") -> bool:
+        """Approve it; `args` replace the arguments of the call. With `remember="run"` the same tool may be called until
+        the run ends, with `"always"` with the same arguments in all runs of the principal.
 
         Raises:
             Exception: as of `Run.approve`.
         """
-        return await self._run.approve(self.token, args=args, reason=reason)
+        return await self._run.approve(self.token, args=args, reason=reason, remember=remember)
 
     async def reject(self, reason: str = "") -> bool:
         """Reject it; the planner sees the reason.

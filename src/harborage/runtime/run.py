@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias
 import msgspec
 from typing_extensions import TypeVar
 
-from harborage.errors import InvalidOptionError, at_least
+from harborage.errors import InvalidOptionError, at_least, one_of
 from harborage.events import BusClosedError, EventType, LLMCompletionChunkPayload
 from harborage.ids import new_id
 from harborage.planner.decisions import ChunkKind
@@ -17,7 +17,15 @@ from harborage.planner.errors import ToolContextLostError
 from harborage.runtime.durable.engine import Engine, RunEndedError, RunStatus
 from harborage.runtime.durable.inbox import emit_rejection
 from harborage.runtime.durable.pauses.errors import AlreadyResumedError, PauseError
-from harborage.runtime.loop.controls import ANSWERS, ControlEvent, ControlType, Scope, answered_pause, check_scope
+from harborage.runtime.loop.controls import (
+    ANSWERS,
+    ControlEvent,
+    ControlType,
+    Remember,
+    Scope,
+    answered_pause,
+    check_scope,
+)
 from harborage.runtime.loop.errors import InboxFullError, NoOutstandingPauseError, PayloadInvalidError, SteeringError
 from harborage.runtime.loop.payload import validate_answer, validate_payload
 from harborage.runtime.loop.workflow_waits import value_of_answer
@@ -292,12 +300,21 @@ class Run(Generic[OutT_co]):
         _check_text("message", "text", text)
         return await self._send(ControlType.USER_MESSAGE, {"message": text})
 
-    async def approve(self, token: str = "", *, reason: str = "", args: dict[str, Any] | None = None) -> bool:
+    async def approve(
+        self,
+        token: str = "",
+        *,
+        reason: str = "",
+        args: dict[str, Any] | None = None,
+        remember: str = "",
+    ) -> bool:
         """Approve the pause `token`, by default the only open one of this run and of those below it; `args` replace
-        the arguments of its call.
+        the arguments of its call. With `remember="run"` the same tool may be called until the run ends, with `"always"`
+        with the same arguments in all runs of the principal; `Runtime.grants` lists what is remembered, and ends it.
 
         Raises:
-            InvalidOptionError: `args` is neither None nor a dict, or `token` or `reason` is no text; nothing was sent.
+            InvalidOptionError: `args` is neither None nor a dict, `token` or `reason` is no text, or `remember` is
+                neither; nothing was sent.
             NoOutstandingPauseError, PauseAmbiguousError: without a token, when none or several are open.
             PauseNotFoundError: the run has no such pause.
             AlreadyResumedError: it was resolved before.
@@ -308,7 +325,8 @@ class Run(Generic[OutT_co]):
         _check_object("approve", "args", args)
         _check_text("approve", "token", token)
         _check_text("approve", "reason", reason)
-        return await self._answer(ControlType.APPROVE, token, _answer_body(reason, args))
+        kept = str(one_of(Remember, remember, "approve: remember")) if remember else ""
+        return await self._answer(ControlType.APPROVE, token, _answer_body(reason=reason, args=args, remember=kept))
 
     async def reject(self, reason: str = "", *, token: str = "") -> bool:
         """Reject the pause `token`, by default the only open one; the planner sees the reason.
@@ -320,7 +338,7 @@ class Run(Generic[OutT_co]):
         """
         _check_text("reject", "token", token)
         _check_text("reject", "reason", reason)
-        return await self._answer(ControlType.REJECT, token, _answer_body(reason, None))
+        return await self._answer(ControlType.REJECT, token, _answer_body(reason=reason))
 
     async def answer(self, value: Any) -> bool:
         """Answer the only open question with a value, which the planner sees as `answer`.
@@ -476,10 +494,5 @@ def _check_text(method: str, name: str, value: object) -> None:
         raise InvalidOptionError(f"{method}: {name}", value, "a text")
 
 
-def _answer_body(reason: str, args: dict[str, Any] | None) -> dict[str, Any]:
-    payload: dict[str, Any] = {}
-    if reason:
-        payload["reason"] = reason
-    if args is not None:
-        payload["args"] = args
-    return payload
+def _answer_body(**given: Any) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None and value != ""}

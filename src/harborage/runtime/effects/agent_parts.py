@@ -17,6 +17,7 @@ from harborage.identity import Quadruple
 from harborage.llm import Deps
 from harborage.planner import HandleRegistry, RegistryAware
 from harborage.runtime.durable.pauses.coordinator import Coordinator
+from harborage.runtime.effects.approval.grants import Grants
 from harborage.runtime.effects.context_providers import ContextProviders
 from harborage.runtime.effects.contexts import ContextBuilder
 from harborage.runtime.effects.control_history import ControlHistory
@@ -70,6 +71,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     logger: logging.Logger
     admit: Admit | None
     deps: Dependencies
+    grants: Grants
     is_kept: bool
     publishes_with_record: bool
 
@@ -118,8 +120,16 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
     if isinstance(reasoner.planner, RegistryAware):
         reasoner.planner.attach_registry(shared.tasks)
         closers.append(partial(_detach, reasoner.planner))
-    ttl, clock = options.approval_ttl, shared.clock
-    gates = approval_gates(setup.approvals, catalog, shared.pauses, shared.bus, shared.redactor, ttl=ttl, clock=clock)
+    gates = approval_gates(
+        setup.approvals,
+        catalog,
+        shared.pauses,
+        shared.bus,
+        shared.redactor,
+        ttl=options.approval_ttl,
+        clock=shared.clock,
+        grants=shared.grants,
+    )
     _register_built_ins(options, catalog, reasoner, shared, gates)
     gates.check_names()
     closers.append(gates.aclose)

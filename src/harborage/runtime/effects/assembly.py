@@ -23,6 +23,7 @@ from harborage.runtime.durable.upkeep import Upkeep
 from harborage.runtime.effects.agent_parts import Admit, Closer, Shared
 from harborage.runtime.effects.agent_setup import AgentSetup
 from harborage.runtime.effects.agents import Agents
+from harborage.runtime.effects.approval.grants import Grants
 from harborage.runtime.effects.completion import failure_of, refuse
 from harborage.runtime.effects.control_history import ControlHistory
 from harborage.runtime.effects.dependencies import Dependencies, DepsFactory
@@ -75,6 +76,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     engine: StoredEngine
     agents: Agents
     deps: Dependencies
+    grants: Grants
     handles: HandleRegistry
     upkeep: Upkeep
     store: Store
@@ -123,6 +125,7 @@ async def _opened(setup: Setup, closers: list[Closer]) -> Assembly:
         logger=setup.logger,
         admit=setup.admit,
         deps=Dependencies(setup.deps, setup.logger, clock),
+        grants=Grants(state, clock, partial(_is_live, store)),
         is_kept=storage is not None,
         publishes_with_record=_publishes_with_record(setup.storage, bus),
     )
@@ -162,6 +165,7 @@ def _assembled(
         engine=engine,
         agents=agents,
         deps=shared.deps,
+        grants=shared.grants,
         handles=shared.handles,
         upkeep=_upkeep(setup, storage, shared, sessions),
         store=store,
@@ -170,6 +174,11 @@ def _assembled(
         refuse=refused,
         closers=tuple(reversed(closers)),
     )
+
+
+async def _is_live(store: Store, run_id: str) -> bool:
+    rows = (await store.runs(RunQuery(run_ids=(run_id,), limit=1))).rows
+    return bool(rows) and not rows[0].status.is_final
 
 
 async def _storage(setup: Setup, closers: list[Closer]) -> Storage | None:

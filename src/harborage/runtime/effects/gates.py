@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from harborage.events import EventBus, Redactor
     from harborage.runtime.durable.pauses.coordinator import Coordinator
     from harborage.runtime.effects.approval.gate import ApprovalGate
+    from harborage.runtime.effects.approval.grants import Grants
     from harborage.tools import Tool, ToolCatalog
 
 NO_GATE = (
@@ -208,13 +209,14 @@ def approval_gates(
     *,
     ttl: timedelta,
     clock: Timers,
+    grants: Grants | None = None,
 ) -> Gates:
     """The gates of an assembled runtime. One policy is for all tools, a mapping for those it names."""
 
     def gate(policy: ApprovalPolicy) -> ApprovalGate:
         from harborage.runtime.effects.approval.gate import ApprovalGate
 
-        return ApprovalGate(policy, pauses, bus, redactor, timeout=ttl, clock=clock)
+        return ApprovalGate(policy, pauses, bus, redactor, timeout=ttl, clock=clock, grants=grants)
 
     if policies is None or type(policies) is AlwaysApprove:
         return Gates(catalog=catalog, make=gate)

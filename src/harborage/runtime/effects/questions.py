@@ -91,19 +91,22 @@ class Questions:
     ) -> None:
         answer, who = dict(control.payload or {}), control.identity
         check(decision, answer)
-        await self._services.pauses.resume(token, decision, answer, who=who, write=write)
+        await self._services.pauses.resume(
+            token, decision, answer, who=who, by=control.by, event_id=control.event_id, write=write
+        )
 
 
 def takes_no_args(decision: PauseDecision, payload: dict[str, Any]) -> None:
-    """Accept an approval of an interrupted call, unless it replaces the arguments.
+    """Accept an approval of an interrupted call, unless it changes the arguments, or is to be remembered.
 
     Raises:
         PayloadInvalidError: it does.
     """
-    if decision is PauseDecision.APPROVE and payload.get("args") is not None:
+    given = [name for name in ("args", "args_patch", "remember") if payload.get(name) is not None]
+    if decision is PauseDecision.APPROVE and given:
         raise PayloadInvalidError(
-            "APPROVE: a call that was interrupted is made again with its own arguments; leave payload.args out",
-            bound="args",
+            f"APPROVE: a call that was interrupted is made again as it was; leave {given[0]} out",
+            bound=given[0],
         )
 
 

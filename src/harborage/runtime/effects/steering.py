@@ -24,7 +24,7 @@ from harborage.runtime.durable.pauses.errors import AlreadyResumedError, PauseNo
 from harborage.runtime.effects.approval.errors import ApprovalNotFoundError, InvalidApprovalError
 from harborage.runtime.effects.approval.model import ApprovalDecision
 from harborage.runtime.effects.completion import withdraw
-from harborage.runtime.loop.controls import AppliedControl, ControlEvent, ControlType, answered_pause
+from harborage.runtime.loop.controls import AppliedControl, ControlEvent, ControlType, Remember, answered_pause
 from harborage.runtime.loop.errors import (
     NoOutstandingPauseError,
     PayloadInvalidError,
@@ -32,6 +32,7 @@ from harborage.runtime.loop.errors import (
     ScopeMismatchError,
 )
 from harborage.runtime.loop.pauses import Pause, PauseDecision, PauseRequest
+from harborage.runtime.loop.payload import validate_answer
 from harborage.runtime.loop.state import ControlErrors, OpenPause, Steered, SteerRequest
 from harborage.state.errors import DatabaseError
 from harborage.tasks.rules import check_priority
@@ -269,6 +270,9 @@ async def _resume(
     if pause is None or token not in {"", pause.token}:
         return await _check_late_answer(services, who, control, token, pause)
     payload = dict(control.payload or {})
+    if payload.get("args_patch") is not None or payload.get("remember") is not None:
+        text = f"{control.type}: only the approval of a call changes its arguments or is remembered"
+        raise PayloadInvalidError(text, bound="args_patch")
     if services.binds_answers and payload.get("token") == pause.token:
         del payload["token"]  # it names the pause, and is no part of the answer
     if control.type is ControlType.REJECT:
@@ -431,18 +435,18 @@ async def _drop_answer(services: AgentServices, who: Quadruple, control: Control
 
 async def _resolve_approval(gate: ApprovalGate, control: ControlEvent, write: RunWriter | None) -> None:
     payload = control.payload or {}
-    edited = payload.get("args")
-    if edited is not None and not isinstance(edited, dict):
-        given = type(edited).__name__
-        raise PayloadInvalidError(
-            f"{control.type}: payload.args is a JSON object of arguments or left out; {given} was sent", bound="args"
-        )
-    decision = ApprovalDecision.APPROVE if control.type is ControlType.APPROVE else ApprovalDecision.REJECT
+    validate_answer(payload)
+    edited, remember = payload.get("args"), payload.get("remember")
+    is_approval = control.type is ControlType.APPROVE
+    if not is_approval and (payload.get("args_patch") is not None or remember is not None):
+        raise PayloadInvalidError(f"{control.type}: only an approval changes arguments or is remembered", bound="args")
     await gate.resolve_approval(
         payload["token"],
-        decision,
+        ApprovalDecision.APPROVE if is_approval else ApprovalDecision.REJECT,
         str(payload.get("reason", "")),
         args=None if edited is None else codec.encode(edited, "args"),
+        args_patch=payload.get("args_patch"),
+        remember=None if remember is None else Remember(remember),
         who=control.identity,
         by=control.by,
         event_id=control.event_id,

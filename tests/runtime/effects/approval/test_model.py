@@ -5,12 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from harborage import codec
 from harborage.identity import Quadruple
 from harborage.runtime.approval import ApprovalDecision, ApprovalRequest, fingerprint_of
+from harborage.runtime.effects.approval.errors import InvalidApprovalError
 from harborage.runtime.effects.approval.model import (
     EDIT_LOST,
     NOT_ANSWERED,
@@ -20,6 +23,7 @@ from harborage.runtime.effects.approval.model import (
     Refused,
     answer_payload,
     judge,
+    patched_args,
     request_payload,
 )
 from harborage.runtime.pauses import Pause, PauseDecision, PauseReason, PauseState
@@ -163,3 +167,31 @@ def test_an_approval_past_the_gate_after_the_deadline_is_no_default() -> None:
     assert judge(late, CALL) == Refused(OUTSIDE)
     endless = a_pause(decision=PauseDecision.APPROVE, default=PauseDecision.APPROVE, deadline=None)
     assert judge(endless, CALL) == Refused(OUTSIDE)
+
+
+@each_row(
+    "own, patch, wanted",
+    [
+        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+        ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
+        ({"a": "b"}, {"a": None}, {}),
+        ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
+        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+        ({"a": "c"}, {"a": ["b"]}, {"a": ["b"]}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+        ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
+        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+        ({"a": 1}, {}, {"a": 1}),
+    ],
+)
+def test_a_merge_patch_changes_what_it_names(own: Any, patch: Any, wanted: Any) -> None:
+    """A key that is null goes, objects are merged, anything else is replaced."""
+    assert codec.decode(patched_args(codec.encode(own), patch)) == wanted
+
+
+@each_row("args", [b"[1]", b"7", b"{"])
+def test_only_an_object_is_patched(args: bytes) -> None:
+    """What is no JSON object cannot be changed in part."""
+    with pytest.raises(InvalidApprovalError):
+        patched_args(args, {"a": 1})

@@ -57,6 +57,7 @@ from harborage.runtime.effects.approval.model import (
     answer_payload,
     fingerprint_of,
     judge,
+    patched_args,
     request_payload,
 )
 from harborage.runtime.loop.pauses import Pause, PauseDecision, PauseRequest
@@ -65,7 +66,9 @@ from harborage.tools.errors import ToolRejectedError
 if TYPE_CHECKING:
     from harborage.events.bus import RunWriter
     from harborage.runtime.durable.pauses.coordinator import Coordinator
+    from harborage.runtime.effects.approval.grants import Grants
     from harborage.runtime.effects.approval.model import ApprovalPolicy, PolicyAnswer
+    from harborage.runtime.loop.controls import Remember
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +81,8 @@ class ApprovalGate:
     """Approval for the calls of one tool, or of several. Safe for many calls and answers on one event loop.
 
     `timeout` is how long a call waits before `default` decides; None waits without end. Every
-    `recheck_s` seconds a waiting call checks whether another process has resolved its pause.
+    `recheck_s` seconds a waiting call checks whether another process has resolved its pause. `grants` are the approvals
+    that hold beyond their call; without them none can be remembered.
 
     Raises:
         PolicyRequiredError, CoordinatorRequiredError, BusRequiredError, RedactorRequiredError: that part is None.
@@ -96,6 +100,7 @@ class ApprovalGate:
         default: ApprovalDecision = ApprovalDecision.REJECT,
         clock: Timers = SYSTEM_CLOCK,
         recheck_s: float = RECHECK_S,
+        grants: Grants | None = None,
     ) -> None:
         if policy is None:
             raise PolicyRequiredError()
@@ -116,6 +121,7 @@ class ApprovalGate:
         self._timeout = timeout
         self._default = PauseDecision(check_decision(default))
         self._clock = clock
+        self._grants = grants
         self._recheck_s = recheck_s if recheck_s > 0 else RECHECK_S
         self._waiting: dict[str, WaitingCall] = {}
         self._granted: list[str] = []
@@ -171,6 +177,9 @@ class ApprovalGate:
         is_required, reason = await self._ask_policy(request)
         if not is_required:
             return request.args
+        # A call that may have asked already waits for its answer.
+        if self._grants is not None and not is_repeated and await self._grants.find(request) is not None:
+            return request.args
         reason = str(self._redactor.redact(reason))  # it is stored with the pause, and shown to the approver
         summary = self._redactor.redact({"args": _shown(request.args), "tool": request.tool})
         pause = await self._open(request, reason, summary, write=write, is_repeated=is_repeated)
@@ -216,13 +225,16 @@ class ApprovalGate:
         reason: str = "",
         *,
         args: bytes | None = None,
+        args_patch: dict[str, Any] | None = None,
+        remember: Remember | None = None,
         who: Identity | Quadruple | None = None,
         by: Identity | UnsetType | None = UNSET,
         event_id: str = "",
         scopes: frozenset[str] | None = None,
         write: RunWriter | None = None,
     ) -> Pause:
-        """Answer a waiting call, once; return the resolved pause. With `args` an approval replaces the arguments.
+        """Answer a waiting call, once; return the resolved pause. With `args` an approval replaces the arguments, with
+        `args_patch`, a JSON merge patch, it changes some of them; with `remember` it holds for calls like it, too.
 
         `who` answers, by default the ambient identity, with `scopes`, by default the ambient ones. `by` sent the
         answer, by default `who`, under `event_id`.
@@ -230,7 +242,8 @@ class ApprovalGate:
         Raises:
             GateClosedError, ApprovalDecisionError, InvalidApprovalError, ApprovalScopeRequiredError,
             ApprovalNotFoundError: in this order.
-            InvalidApprovalError: the tool does not take `args`; the call keeps waiting.
+            InvalidApprovalError: the tool does not take the changed arguments, or nothing can be remembered here; the
+                call keeps waiting.
             PauseScopeMismatchError: the call belongs to another identity; it keeps waiting.
             ApprovalMismatchError: the pause was opened for another call; this one is refused.
         """
@@ -240,10 +253,16 @@ class ApprovalGate:
         call = self._waiting.get(token)
         if call is None or call.is_being_answered:
             raise ApprovalNotFoundError(token)
+        if remember is not None and (self._grants is None or chosen is not ApprovalDecision.APPROVE):
+            raise InvalidApprovalError("only an approval is remembered, and only by a runtime that keeps grants")
+        if args_patch is not None:
+            if args is not None or chosen is not ApprovalDecision.APPROVE:
+                raise InvalidApprovalError("a patch of the arguments comes with an approval, and without others")
+            args = patched_args(call.request.args, args_patch)
         if args is not None and call.objection is not None and (reason_against := call.objection(args)):
             raise InvalidApprovalError(f"{call.request.tool!r} does not take these arguments: {reason_against}")
         resume = partial(self._coordinator.resume, who=who, by=by, event_id=event_id, scopes=held, write=write)
-        resolved = await self._resolve(call, chosen, redacted, args, resume)
+        resolved = await self._resolve(call, chosen, redacted, args, remember, resume)
         if (resolved.payload or {}).get("fingerprint") != _fingerprint(call.request):
             raise ApprovalMismatchError(token, call.request.tool)
         return resolved.shown()
@@ -336,12 +355,13 @@ class ApprovalGate:
         decision: ApprovalDecision,
         reason: str,
         args: bytes | None,
+        remember: Remember | None,
         resume: Callable[..., Awaitable[Pause]],
     ) -> Pause:
         """Resolve the pause of a call; if that fails, the call keeps waiting."""
         approved = call.request.args if args is None else args
         fingerprint = fingerprint_of(call.request.tool, approved, call.request.identity)
-        payload = answer_payload(decision, reason, fingerprint, is_edited=args is not None)
+        payload = answer_payload(decision, reason, fingerprint, is_edited=args is not None, remember=remember)
         call.is_being_answered = True
         try:
             return await resume(call.token, PauseDecision(decision), payload, sealed=args, can_wait=True)
@@ -354,7 +374,11 @@ class ApprovalGate:
     async def _conclude(self, request: ApprovalRequest, resolved: Pause) -> bytes:
         verdict = judge(resolved, request)
         match verdict:
-            case Granted(args, reason):
+            case Granted(args, reason, remember):
+                if remember is not None and self._grants is not None:
+                    allowed = msgspec.structs.replace(request, args=args)
+                    shown = self._redactor.redact(_shown(args))
+                    await self._grants.add(allowed, remember, shown=shown, by=resolved.answered_by)
                 approved = ToolApprovedPayload(
                     tool=request.tool,
                     pause_token=resolved.token,

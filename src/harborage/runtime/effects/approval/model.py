@@ -20,12 +20,15 @@ from msgspec.structs import force_setattr
 from harborage import codec
 from harborage.errors import all_of, names_of, one_of
 from harborage.identity import Quadruple
+from harborage.runtime.effects.approval.errors import InvalidApprovalError
+from harborage.runtime.loop.controls import Remember
 from harborage.runtime.loop.pauses import Pause, PauseDecision
 from harborage.tools.enums import SideEffect
 
 NOT_ANSWERED = "no answer before the deadline"
 OUTSIDE = "the pause was resolved without this gate"
 OTHER_CALL = "the pause was opened for another call"
+_REMEMBERED = frozenset(Remember)
 EDIT_LOST = "the edited arguments are not those that were approved; make the call again"
 
 
@@ -75,10 +78,11 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Granted(msgspec.Struct, frozen=True):
-    """The call may run, with these arguments."""
+    """The call may run, with these arguments; with `remember`, calls like it may, too."""
 
     args: bytes
     reason: str = ""
+    remember: Remember | None = None
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -109,16 +113,46 @@ def request_payload(request: ApprovalRequest, reason: str, summary: Any, fingerp
     return {"tool": request.tool, "reason": reason, "args_summary": summary, "fingerprint": fingerprint, **schema}
 
 
-def answer_payload(decision: ApprovalDecision, reason: str, approved: str, *, is_edited: bool) -> dict[str, Any]:
+def answer_payload(
+    decision: ApprovalDecision, reason: str, approved: str, *, is_edited: bool, remember: Remember | None = None
+) -> dict[str, Any]:
     """Return the payload of an answer; `approved` is the fingerprint of the call that may run."""
     match decision:
         case ApprovalDecision.APPROVE:
             edited = {"edited": True} if is_edited else {}
-            return {"reason": reason, "approved_fingerprint": approved, **edited}
+            remembered = {} if remember is None else {"remember": str(remember)}
+            return {"reason": reason, "approved_fingerprint": approved, **edited, **remembered}
         case ApprovalDecision.REJECT:
             return {"reason": reason, "rejected": True}
         case _ as unreachable:
             assert_never(unreachable)
+
+
+def patched_args(args: bytes, patch: dict[str, Any]) -> bytes:
+    """Return the arguments of a call as a JSON merge patch changes them: a key that is null is taken out.
+
+    Raises:
+        InvalidApprovalError: the call's own arguments are no JSON object.
+    """
+    try:
+        own = codec.decode(args.strip() or b"{}")
+    except msgspec.DecodeError:
+        own = None
+    if not isinstance(own, dict):
+        raise InvalidApprovalError("this call's own arguments are no JSON object; replace all of them")
+    return codec.encode(_merged(own, patch), "args")
+
+
+def _merged(value: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(value) if isinstance(value, dict) else {}
+    for key, inner in patch.items():
+        if inner is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merged(merged.get(key), inner)
+    return merged
 
 
 def judge(pause: Pause, request: ApprovalRequest) -> Ruling:
@@ -146,11 +180,13 @@ def _judge_approved(pause: Pause, request: ApprovalRequest) -> Ruling:
         by_default = pause.default is PauseDecision.APPROVE and _was_due(pause)
         return Granted(request.args, NOT_ANSWERED) if by_default else Refused(OUTSIDE)
     reason = str(payload.get("reason", ""))
+    said = payload.get("remember")
+    remember = Remember(said) if said in _REMEMBERED else None
     if approved == payload["fingerprint"]:
-        return Granted(request.args, reason)
+        return Granted(request.args, reason, remember)
     edited = pause.sealed
     if edited is not None and approved == fingerprint_of(request.tool, edited, request.identity):
-        return Granted(edited, reason)
+        return Granted(edited, reason, remember)
     return Refused(EDIT_LOST)
 
 
