@@ -120,16 +120,7 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
     if isinstance(reasoner.planner, RegistryAware):
         reasoner.planner.attach_registry(shared.tasks)
         closers.append(partial(_detach, reasoner.planner))
-    gates = approval_gates(
-        setup.approvals,
-        catalog,
-        shared.pauses,
-        shared.bus,
-        shared.redactor,
-        ttl=options.approval_ttl,
-        clock=shared.clock,
-        grants=shared.grants,
-    )
+    gates = _gates(setup, options, shared, catalog)
     _register_built_ins(options, catalog, reasoner, shared, gates)
     gates.check_names()
     closers.append(gates.aclose)
@@ -166,6 +157,19 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
         sub_agents=tuple(one.called for one in setup.agents),
         is_workflow=setup.is_workflow,
         model=name_of_model(setup.reasoner.model) if isinstance(setup.reasoner, ReasonerConfig) else "",
+    )
+
+
+def _gates(setup: AgentSetup, options: RuntimeOptions, shared: Shared, catalog: ToolCatalog) -> Gates:
+    return approval_gates(
+        setup.approvals,
+        catalog,
+        shared.pauses,
+        shared.bus,
+        shared.redactor,
+        ttl=options.approval_ttl,
+        clock=shared.clock,
+        grants=shared.grants,
     )
 
 
