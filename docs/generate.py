@@ -22,6 +22,11 @@ import msgspec
 import harborage
 from harborage import HarborageError, Run
 from harborage.app import Agent
+from harborage.config import Config, masked
+from harborage.config.environment import settings_of
+from harborage.config.keys import Effect, Form, Shape, dotted, form_of, leaves
+from harborage.config.keys import Path as KeyPath
+from harborage.config.keys import keys_of as config_keys_of
 from harborage.events import PAYLOADS, EventType, Payload, PlainPayload
 from harborage.llm import PROVIDERS, ConfigSnapshot, ModelProfile, TransportPolicy
 from harborage.runtime.effects.options import RuntimeOptions
@@ -46,6 +51,7 @@ def pages() -> dict[str, str]:
         "errors": errors(),
         "models": models(),
         "options": options(),
+        "configuration": configuration(),
         "api": api(),
         "packages": packages(),
     }
@@ -317,6 +323,80 @@ def default_of(field: msgspec.structs.FieldInfo) -> str:
             return f"`{type(value).__name__}()`"
         case value:
             return f"`{value!r}`"
+
+
+# ── Configuration ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+CONFIGURATION = """\
+# Configuration
+
+A server reads `harborage.yaml`, or the file that `--config` names; without one `harbor.yaml`. `harborage validate`
+checks it and lists everything that is wrong, with line and column; `harborage validate --schema` prints a JSON Schema
+for editors.
+
+- A variable wins over the file: `HARBORAGE_` and the key in capitals, joined with `_`, such as `HARBORAGE_STATE_DSN`.
+  Lists of texts have commas. Where it is not set, the prefix `HARBOR_` counts.
+- Durations have units: `500ms`, `30s`, `5m`, `24h`, `1h30m`.
+- A secret is a text or a reference that is read when it is needed: `env:NAME`, `file:PATH`, or `PROVIDER:PATH` of a
+  package with the entry point `harborage.secrets`. No output shows a secret.
+- Files and folders are relative to the folder of the configuration.
+- A running server takes new values of keys that are marked *reloads*; a file that is wrong changes nothing.
+- A key that is marked *no effect yet* is valid and does nothing in this version; `validate` and the server say so. With
+  one that is marked *refused yet* a server does not start.
+"""
+
+
+def configuration() -> str:
+    """Every key of the file: what it is, its form, its default and its variable."""
+    variables = {one.path: f"HARBORAGE_{name}" for name, one in settings_of(Config).items() if one.is_settable}
+    effects = effects_of(Config)
+    text, block = CONFIGURATION, ""
+    for path, info in leaves(Config):
+        if path[0] != block:
+            block = str(path[0])
+            text += f"\n## {block}\n"
+        form = form_of(info.type)
+        marks = [FORMS.get(form.shape, form.shape.value)]
+        if form.choices:
+            marks = [" or ".join(f"`{one}`" if one else '`""`' for one in form.choices)]
+        if info.default not in (None, "", (), {}) and form.shape is not Shape.SECRET:
+            marks.append(f"default `{spelled(info.default)}`")
+        if info.key.reloads:
+            marks.append("*reloads*")
+        marks += {Effect.NOTED: ["*no effect yet*"], Effect.REFUSED: ["*refused yet*"]}.get(effects[path], [])
+        if path in variables:
+            marks.append(f"`{variables[path]}`")
+        text += f"\n### {dotted(path)}\n\n{info.key.text} {'; '.join(marks)}.\n"
+    return text
+
+
+FORMS = {Shape.LIST: "list of texts", Shape.MAP: "keys and values", Shape.INT: "whole number", Shape.FLOAT: "number"}
+
+
+def effects_of(struct: type[msgspec.Struct]) -> dict[KeyPath, Effect]:
+    """The effect of every key: its own, or that of the block it stands in."""
+    found: dict[KeyPath, Effect] = {}
+    for path, _ in leaves(struct):
+        block, effects = struct, []
+        for name in (step for step in path if isinstance(step, str)):
+            info = config_keys_of(block)[name]
+            effects.append(info.key.effect)
+            block = inner_struct(form_of(info.type))
+        found[path] = next((one for one in effects if one is not Effect.APPLIED), Effect.APPLIED)
+    return found
+
+
+def inner_struct(form: Form) -> type[msgspec.Struct]:
+    """The struct in a block, a list of blocks or a map of them; any struct for what holds none."""
+    while form.shape in (Shape.LIST, Shape.MAP) and form.item is not None:
+        form = form_of(form.item)
+    return form.item if form.shape is Shape.STRUCT else Config
+
+
+def spelled(value: object) -> str:
+    """A default as the file has it."""
+    plain = masked(value)
+    return str(plain).lower() if isinstance(plain, bool) else str(plain).replace("'", "")
 
 
 # ── Names ───────────────────────────────────────────────────────────────────────────────────────────────────────────

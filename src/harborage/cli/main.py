@@ -22,6 +22,9 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "run": ("harborage.cli.run:run", "[AGENT] GOAL [OPTIONS]", "Run an agent towards a goal, in this terminal."),
     "chat": ("harborage.cli.chat:chat", "[AGENT] [OPTIONS]", "Talk with an agent, in this terminal."),
     "resume": ("harborage.cli.run:resume", "[RUN] [OPTIONS]", "Resume a run that has not ended, in this terminal."),
+    "init": ("harborage.cli.init:init", "[NAME] [OPTIONS]", "Make a project that works at once."),
+    "scaffold": ("harborage.cli.init:scaffold", "--name NAME [OPTIONS]", "Make a project around a configuration."),
+    "validate": ("harborage.cli.validate:validate", "[PATH] [OPTIONS]", "Check a configuration file."),
     "models": ("harborage.cli.models:models", "list | pull NAME", "List or download models for this machine."),
     "runs": ("harborage.cli.runs:runs", "list | show RUN [OPTIONS]", "List the kept runs, or show one."),
     "pending": ("harborage.cli.pending:pending", "[OPTIONS]", "List what waits for a person."),
@@ -46,16 +49,19 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 }
 """Every command: the function that it calls, its arguments, and its help in one line."""
 
+PINNED = frozenset({"init", "scaffold", "validate"})
+"""Commands whose exit codes the protocol pins: wrong use of them ends with 1."""
+
 STDIN = "/dev/stdin"
 """What a - among the words of `run` stands for; the parser takes a - for an option."""
 
 _GROUPS = {
-    "Work": ("run", "chat", "resume", "models"),
+    "Work": ("run", "chat", "resume", "init", "scaffold", "models"),
     "Look": ("pending", "runs", "doctor"),
     "Answer": ("approve", "reject", "answer"),
     "Steer": ("message", "cancel"),
     "History": ("replay", "fork", "freeze"),
-    "Serve": ("dev", "serve", "token"),
+    "Serve": ("dev", "serve", "token", "validate"),
     "Other": ("completion", "version"),
 }
 
@@ -157,6 +163,10 @@ def _call(words: list[str]) -> int:
         command = f"harborage {name}" if name else "harborage"
         unused = error.unused_tokens if isinstance(error, UnusedCliTokensError) else None
         text = f"Unexpected argument: {' '.join(unused)}" if unused else str(error)
+        if name in PINNED:
+            from harborage.cli.pinned import INVOCATION_ERROR, fail
+
+            return fail(name, _one_line(text), INVOCATION_ERROR, hint=f"{command} --help")
         sys.stderr.write(f"harborage: {_one_line(text)} See '{command} --help'.\n")
         return 2
     return code if isinstance(code, int) else 0

@@ -1,0 +1,116 @@
+"""`Secret`: a value of the configuration that no output shows, written in place or as a reference.
+
+A reference is `env:NAME` (also `env.NAME`), `file:PATH`, or `PROVIDER:PATH` with a provider that a package brings under
+the entry point `harborage.secrets`: a function of the path that returns the value. It is read when it is needed, so
+that a configuration is valid on a machine that does not have it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Final
+
+from harborage.errors import HarborageError
+
+MASK: Final = "***"
+ENTRY_POINTS: Final = "harborage.secrets"
+
+_MOST_BYTES: Final = 64 * 1024
+_ENVIRONMENT: Final = re.compile(r"env[:.](.*)", re.DOTALL)
+_SCHEME: Final = re.compile(r"([a-z][a-z0-9_-]*):(?!//)(.+)", re.DOTALL)
+
+
+class SecretMissingError(HarborageError):
+    """A reference to a secret leads nowhere. `reference` is what the configuration says; it holds no secret."""
+
+    def __init__(self, reference: str = "", why: str = "") -> None:
+        self.reference = reference
+        super().__init__(f"the secret {reference} is missing: {why}" if reference else "")
+
+
+class Secret:
+    """A secret of the configuration; its text, its repr and its JSON form are `***`, or empty when it is.
+
+    Two are equal when they were written alike.
+    """
+
+    __slots__ = ("_written",)
+
+    def __init__(self, written: str = "") -> None:
+        self._written = written
+
+    def __repr__(self) -> str:
+        return f"Secret({str(self)!r})"
+
+    def __str__(self) -> str:
+        return MASK if self._written else ""
+
+    def __bool__(self) -> bool:
+        return bool(self._written.strip())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._written == self._written
+
+    def __hash__(self) -> int:
+        return hash(self._written)
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret is not copied out of the process; pass its reference")
+
+    def __copy__(self) -> Secret:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> Secret:
+        return self
+
+    def mask_in(self, text: str) -> str:
+        """Return `text` with this secret masked wherever it stands in it, as it was written."""
+        return text.replace(self._written, MASK) if self else text
+
+    def reveal(self, environ: Mapping[str, str] = os.environ, *, folder: Path = Path()) -> str:
+        """Return the value, read from where the reference leads; files are relative to `folder`.
+
+        Raises:
+            SecretMissingError: there is no such variable, file or value, or it is empty.
+        """
+        if not self:
+            return ""
+        written = self._written.strip()
+        if found := _ENVIRONMENT.fullmatch(written):
+            return _checked(written, environ.get(found[1].strip(), ""), "the variable is not set, or empty")
+        if written.startswith("file:"):
+            return _checked(
+                written, _read(written, folder / written.removeprefix("file:").strip()), "the file is empty"
+            )
+        if (found := _SCHEME.fullmatch(written)) and (provider := _provider(found[1])) is not None:
+            try:
+                value = provider(found[2])
+            except Exception as error:
+                raise SecretMissingError(written, f"its provider raised {type(error).__name__}") from error
+            return _checked(written, value, "its provider returned nothing")
+        return self._written
+
+
+def _checked(reference: str, value: str, why: str) -> str:
+    if not value.strip():
+        raise SecretMissingError(reference, why)
+    return value.strip()
+
+
+def _read(reference: str, path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(_MOST_BYTES).decode()
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        why = getattr(error, "strerror", "") or f"the file cannot be read: {type(error).__name__}"
+        raise SecretMissingError(reference, why) from None
+
+
+def _provider(name: str) -> Callable[[str], str] | None:
+    """Return the function that a package brings for references that begin with `name`; None if there is none."""
+    found = tuple(entry_points(group=ENTRY_POINTS, name=name))
+    return found[0].load() if found else None
