@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
@@ -33,3 +35,29 @@ def page_count(total: int, page_size: int) -> int:
 def cut_page(rows: Sequence[T], page: int, page_size: int) -> list[T]:
     """Return the rows of a page; none behind the last."""
     return list(rows[(page - 1) * page_size : page * page_size])
+
+
+def encode_token(text: str) -> str:
+    """Return the token of a place in a list: unpadded URL-safe base64."""
+    return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+
+
+def decode_token(token: str) -> str:
+    """Return what a token spells; one that spells it in another way is none.
+
+    Raises:
+        ProtocolError: `invalid_request`: it is no token.
+    """
+    try:
+        padded = token.encode("ascii") + b"=" * (-len(token) % 4)
+        text = base64.b64decode(padded, altchars=b"-_", validate=True).decode()
+    except (binascii.Error, UnicodeError) as error:
+        raise foreign_cursor() from error
+    if encode_token(text) != token:
+        raise foreign_cursor()
+    return text
+
+
+def foreign_cursor() -> ProtocolError:
+    """What is said of a cursor that no page of this list gave out."""
+    return ProtocolError(Code.INVALID_REQUEST, "cursor: not one of this list; send what the last page answered")

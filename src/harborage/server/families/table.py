@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-from harborage.server.families import agents, artifacts, control, events, pauses, posture, runs, tokens, tools
+from harborage.server.families import agents, artifacts, control, events, pauses, posture, runs, tasks, tokens, tools
 from harborage.server.services import Endpoint, Endpoints
 
 _OTHERS: Final[Endpoints] = {
@@ -15,6 +15,7 @@ _OTHERS: Final[Endpoints] = {
     **events.ENDPOINTS,
     **pauses.ENDPOINTS,
     **runs.ENDPOINTS,
+    **tasks.ENDPOINTS,
     **tokens.ENDPOINTS,
     **tools.ENDPOINTS,
 }
