@@ -117,3 +117,5 @@ def test_on_the_wire_it_is_what_was_published(payload: Any) -> None:
     new = encode_event(event)
     row = EventRow(sequence=7 * 4096, who=WHO.identity, place=7, run_id="r", type="of.ours", at=new.at, data=new.data)
     assert encode_wire(decode_for_wire(row), 9) == encode_wire(event, 9)
+    assert encode_wire(decode_event(row), 9) == encode_wire(event, 9)
+    assert encode_event(decode_event(row)) == new

@@ -12,8 +12,6 @@ from harborage.events import (
     DurableEventBus,
     Event,
     EventType,
-    LLMCompletionChunkPayload,
-    TaskPausedPayload,
     TaskResumedPayload,
     TaskSpawnedPayload,
 )
@@ -25,26 +23,12 @@ from harborage.store.memory import MemoryStore
 from harborage.store.sqlite import SQLiteStore
 from harborage.testing.clock import FakeClock
 from tests.kit.sse import Frame, open_page
+from tests.kit.streaming import STEP, delta, numbers, paused, publish
 from tests.kit.wire import ADA, BEN, EVE, HeaderGate, Wire, caller_headers
 
 pytestmark = pytest.mark.anyio
 
-STEP = 4096
 OpenWire = Callable[..., Awaitable[Wire]]
-
-
-def paused(run: str = "r", who: Identity = ADA) -> Event:
-    """An event of a run."""
-    return Event(EventType.TASK_PAUSED, who.with_run(run), TaskPausedPayload(run))
-
-
-def delta(text: str = "x", run: str = "r", who: Identity = ADA, *, kind: str = "content", done: bool = False) -> Event:
-    """A piece of a streamed answer."""
-    at = FakeClock().now()
-    payload = LLMCompletionChunkPayload(
-        identity=who.with_run(run), task_id=run, run_id=run, delta=text, done=done, kind=kind, occurred_at=at
-    )
-    return Event(EventType.LLM_COMPLETION_CHUNK, who.with_run(run), payload)
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -72,18 +56,6 @@ async def open_wire() -> AsyncIterator[OpenWire]:
     yield make
     for runtime in opened:
         await runtime.aclose()
-
-
-def numbers(frames: list[Frame]) -> list[int]:
-    """Their sequences, which are their ids."""
-    assert all(frame.id == frame.sequence for frame in frames)
-    return [frame.sequence for frame in frames]
-
-
-async def publish(bus: Any, *events: Event) -> None:
-    """Publish events, in order."""
-    for event in events:
-        await bus.publish(event)
 
 
 # ── Who may open it ───────────────────────────────────────────────────────────────────────────────────────────────────

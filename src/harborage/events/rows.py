@@ -12,7 +12,7 @@ import msgspec
 
 from harborage import codec
 from harborage.events.errors import EventCorruptError
-from harborage.events.event import Event, Payload, RedactedMap, SafePayload, StoredPayload
+from harborage.events.event import Event, Payload, RedactedMap, SafePayload, StoredMap, StoredPayload
 from harborage.events.payloads.by_type import PAYLOADS
 from harborage.events.wire import wire_payload
 from harborage.store import EVENT_STEP, NewEvent
@@ -43,7 +43,7 @@ def encode_event(event: Event) -> NewEvent:
         UnserializableError: the payload holds something that has no JSON form; `field` is its path.
     """
     assert event.occurred_at is not None
-    is_map = isinstance(event.payload, RedactedMap)
+    is_map = isinstance(event.payload, RedactedMap) and not isinstance(event.payload, StoredMap)
     payload = event.payload.data if isinstance(event.payload, RedactedMap) else wire_payload(event.payload)
     data = codec.encode(_Stored(payload, event.extra or None, is_map), "event")
     return NewEvent(type=str(event.type), data=data, run_id=event.identity.run_id, at=micros(event.occurred_at))
@@ -63,7 +63,8 @@ def decode_event(row: EventRow) -> Event:
         raise EventCorruptError(row.who.session_id, row.place) from error
     body = stored.payload if isinstance(stored.payload, dict) else {"value": stored.payload}
     who = row.who.with_run(row.run_id)
-    return Event(row.type, who, RedactedMap(body), at, row.place, stored.extra, row.sequence)
+    payload = RedactedMap(body) if stored.is_map else StoredMap(body)
+    return Event(row.type, who, payload, at, row.place, stored.extra, row.sequence)
 
 
 def decode_for_wire(row: EventRow) -> Event:

@@ -14,7 +14,7 @@ import msgspec
 
 from harborage import codec
 from harborage.events.errors import InvalidEventError
-from harborage.events.event import StoredPayload
+from harborage.events.event import StoredMap, StoredPayload
 
 if TYPE_CHECKING:
     from harborage.events.event import Event, Payload
@@ -108,7 +108,9 @@ def _wire(event: Event, number: int | None = None) -> _WireEvent:
 
 def wire_payload(payload: Payload | None) -> Any:
     """Return what stands for a payload on the wire; its times are texts with nine fractional digits."""
-    return payload.raw if isinstance(payload, StoredPayload) else _with_times(payload)
+    if isinstance(payload, StoredPayload):
+        return payload.raw
+    return payload.data if isinstance(payload, StoredMap) else _with_times(payload)
 
 
 def _with_times(body: Any) -> Any:

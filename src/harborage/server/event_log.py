@@ -22,6 +22,7 @@ from harborage.events import (
     EventType,
     Filter,
     RecordBus,
+    RedactedMap,
     ReplayUnavailableError,
     TaskSpawnedPayload,
     typed_event,
@@ -77,8 +78,8 @@ class Start(msgspec.Struct, frozen=True):
 class Wanted:
     """Which events a stream sends: those of these types, and of one run, with or without its descendants.
 
-    No types are all of them, no run is every run. `note` learns from every event of the session which runs descend from
-    it; `load` reads those that are known already.
+    No types are all of them, no run is every run. An event of a task may name its run in the payload alone. `note`
+    learns from every event of the session which runs descend from it; `load` reads those that are known already.
     """
 
     def __init__(self, types: tuple[str, ...] = (), run: str = "", *, children: bool = False) -> None:
@@ -93,7 +94,11 @@ class Wanted:
         """Return whether the stream sends the event; before the descendants are loaded, of any run."""
         if self._types is not None and event.type not in self._types:
             return False
-        return self._family is None or not self._is_loaded or event.identity.run_id in self._family
+        return self._family is None or not self._is_loaded or self._is_of(event, self._family)
+
+    @staticmethod
+    def _is_of(event: Event, family: set[str]) -> bool:
+        return event.identity.run_id in family or (event.type.startswith("task.") and _task_id(event) in family)
 
     def note(self, event: Event) -> None:
         """Learn of a run that one of the family has spawned."""
@@ -139,6 +144,22 @@ def _spawned(event: Event) -> TaskSpawnedPayload | None:
     return typed if isinstance(typed, TaskSpawnedPayload) else None
 
 
+class _OfTask(msgspec.Struct, frozen=True, rename={"task_id": "TaskID"}):
+    task_id: str = ""
+
+
+def _task_id(event: Event) -> str:
+    payload = event.payload
+    if isinstance(payload, StoredPayload):
+        try:
+            return msgspec.json.decode(payload.raw, type=_OfTask).task_id
+        except msgspec.DecodeError:
+            return ""
+    if isinstance(payload, RedactedMap):  # read from the store on its way to the subscribers
+        return str(payload.data.get("TaskID", ""))
+    return str(getattr(payload, "task_id", ""))
+
+
 class EventLog(Protocol):
     """What a stream reads that it did not get live."""
 
@@ -180,11 +201,10 @@ class StoredLog:
         types = wanted.types
         if types and wanted.children:
             types = (*types, EventType.TASK_SPAWNED)
-        run_ids = (wanted.run,) if wanted.run and not wanted.children else ()
         # An admin's filter names a session, too: that of the reader, which narrows nothing.
         mine = Filter() if filter.admin else filter
         self._all = EventQuery(tenant=mine.tenant, user=mine.user, session=mine.session)
-        self._query = msgspec.structs.replace(self._all, types=types, run_ids=run_ids, limit=PAGE)
+        self._query = msgspec.structs.replace(self._all, types=types, limit=PAGE)
 
     def number_of(self, event: Event) -> int:
         return event.store_sequence
