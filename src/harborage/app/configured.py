@@ -286,8 +286,6 @@ def _options(base: RuntimeOptions, loaded: Loaded, section: OperatorPlannerConfi
         changes["session_policy"] = SessionPolicy(
             idle_ttl=sessions.idle_ttl, hard_cap=sessions.hard_cap, sweep_interval=sessions.sweep_interval
         )
-    if ("events", "driver") in given:
-        changes["event_driver"] = config.events.driver
     if ("artifacts", "driver") in given:
         is_own = artifacts.driver in {"inmem", "fs"}
         changes["artifact_driver"] = artifacts.driver if is_own else ""

@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 _AGENTS = "The file or module with the agents, such as service.py; its Runtime([…]) if it has one, else all its agents."
 _BIND = "Where to listen, as HOST:PORT; port 0 takes a free one."
 _CONSOLE = "The folder with the build of a console, which is served beside the protocol."
+_CONFIG = "The configuration, such as harborage.yaml; it says everything that is no option beside it."
 _MODEL = "The model of agents that name none, such as openai:gpt-5."
 _STORAGE = Parameter(
     help="Where runs are kept: sqlite:FILE, postgres://…, or memory: for as long as the server runs.",
     show_default="that of the file's runtime, else HARBORAGE_STORAGE, else .harborage/harborage.db",
 )
 _GRACE_S: Final = 30.0
+_ADDRESS: Final = "127.0.0.1:18080"
 _DEV_GRACE_S: Final = 0.2
 _DEV_PORT: Final = 18080
 _MOCK_BANNER: Final = "[DEV-ONLY MOCK LLM — DO NOT USE IN PRODUCTION]"
@@ -46,7 +48,8 @@ def serve(
     agents: Agents = "",
     /,
     *,
-    bind: Annotated[str, Parameter(help=_BIND)] = "127.0.0.1:18080",
+    config: Annotated[str, Parameter(help=_CONFIG, show_default=False)] = "",
+    bind: Annotated[str, Parameter(help=_BIND, show_default="that of --config, else 127.0.0.1:18080")] = "",
     keys: Annotated[str, Parameter(help="The public keys that tokens are signed with: a JWKS file or URL.")] = "",
     issuer: Annotated[str, Parameter(help="The issuer that tokens must name.", show_default="any")] = "",
     audience: Annotated[str, Parameter(help="The audience that tokens must name.", show_default="any")] = "",
@@ -62,45 +65,93 @@ def serve(
     """Serve agents over HTTP, until it is interrupted.
 
     Requests need a token: --keys names the public keys, and 'harborage token'
-    makes tokens for development. On SIGTERM and Ctrl-C streams end at once,
+    makes tokens for development. With --config a file says who may call, where
+    runs are kept, and the rest; log level, origins and keys are taken from it
+    again when it changes. On SIGTERM and Ctrl-C streams end at once,
     requests are answered, and runs go on at another server over the same
     database, or at the next start.
 
     Exit codes:
       0    it was stopped
       1    it failed
-      2    wrong use: no such agent, no keys, a taken address
+      2    wrong use: no such agent, no keys, a wrong configuration, a taken address
     """
 
-    async def work() -> int:
-        from harborage.server.auth.keys import FileKeys, UrlKeys
-        from harborage.server.auth.tokens import TokenVerifier
-        from harborage.server.services import ServerOptions
+    given = {"--keys": keys, "--issuer": issuer, "--audience": audience, "--origin": origin, "--storage": storage}
+    said = [name for name, value in {**given, "--model": model}.items() if value]
 
-        if not keys.strip():
-            raise WrongUseError(
-                "no keys, so no request could be let in: --keys FILE or URL names the public keys; "
-                "for development: harborage token --new-key key.pem, or harborage dev"
-            )
-        key_set: Any = UrlKeys(keys) if "://" in keys else FileKeys(keys)
-        await key_set.open()
-        verifier = TokenVerifier(key_set, issuer=issuer, audience=audience)
-        try:
-            return await _serve(
-                agents,
-                bind=bind,
-                storage=storage,
-                model=model,
-                make_gate=_gate_of(verifier),
-                options=ServerOptions(origins=tuple(origin or ())),
-                console_dir=console_dir,
-                grace=_GRACE_S,
-                on_ready=lambda address: _say(f"harborage: serving on http://{address}"),
-            )
-        finally:
-            await key_set.aclose()
+    def work() -> Coroutine[Any, Any, int]:
+        if config:
+            return _serve_configured(agents, config, said, bind=bind, console_dir=console_dir)
+        return _serve_with_keys(
+            agents,
+            keys,
+            issuer=issuer,
+            audience=audience,
+            bind=bind or _ADDRESS,
+            storage=storage,
+            model=model,
+            origins=tuple(origin or ()),
+            console_dir=console_dir,
+        )
 
     return run_command(work, debug=debug)
+
+
+async def _serve_with_keys(
+    agents: str, keys: str, *, issuer: str, audience: str, origins: tuple[str, ...], **options: Any
+) -> int:
+    """Serve as the options say."""
+    from harborage.server.auth.keys import FileKeys, UrlKeys
+    from harborage.server.auth.tokens import TokenVerifier
+    from harborage.server.services import ServerOptions
+
+    if not keys.strip():
+        raise WrongUseError(
+            "no keys, so no request could be let in: --keys FILE or URL names the public keys; "
+            "for development: harborage token --new-key key.pem, or harborage dev"
+        )
+    key_set: Any = UrlKeys(keys) if "://" in keys else FileKeys(keys)
+    await key_set.open()
+    verifier = TokenVerifier(key_set, issuer=issuer, audience=audience)
+    try:
+        return await _serve(
+            agents,
+            make_gate=_gate_of(verifier),
+            options=ServerOptions(origins=origins),
+            grace=_GRACE_S,
+            on_ready=lambda address: _say(f"harborage: serving on http://{address}"),
+            **options,
+        )
+    finally:
+        await key_set.aclose()
+
+
+async def _serve_configured(agents: str, config: str, said: list[str], *, bind: str, console_dir: Path | None) -> int:
+    """Serve as the configuration says; what is wrong with it is listed."""
+    from harborage.app.configured_site import ConfiguredProgram, serve_configured
+    from harborage.app.served import default_target
+    from harborage.config import ConfigError, read_config
+    from harborage.config.loader import read_file
+    from harborage.server.console_files import ConsoleFiles
+
+    if said:
+        raise WrongUseError(f"{', '.join(said)} and --config: say it in {config}, or leave --config out")
+    try:
+        loaded = read_config(read_file(config), file=config, environ=os.environ)
+        await serve_configured(
+            ConfiguredProgram(agents or default_target(Path.cwd()), Path.cwd(), loaded),
+            bind=bind,
+            console=ConsoleFiles(console_dir),
+            on_ready=lambda address: _say(f"harborage: serving on http://{address}"),
+            stopping=_stopped_by_signal(),
+        )
+    except ConfigError as error:
+        for finding in error.findings:
+            hint = f" ({finding.hint})" if finding.hint else ""
+            _say(f"harborage: {finding.place}: {finding.message}{hint}")
+        return 2
+    return 0
 
 
 def dev(

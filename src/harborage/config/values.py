@@ -165,7 +165,7 @@ class Governance(Block, frozen=True, kw_only=True):
 
 
 class Events(Block, frozen=True, kw_only=True):
-    driver: Annotated[Literal["inmem", "durable"], Key("Whether the bus keeps events itself.")] = "inmem"
+    driver: Annotated[Literal["inmem", "durable"], Key("Whether the bus keeps events itself.", effect=_LATER)] = "inmem"
     max_subscribers_per_session: Annotated[int, Key("Streams that may watch one session.", above=0, effect=_LATER)] = 16
     subscriber_buffer_size: Annotated[int, Key("Events that may wait for a slow stream.", above=0, effect=_LATER)] = 256
     idle_timeout: Annotated[timedelta, Key("When a stream that reads nothing ends.", above=0, effect=_LATER)] = 60 * _s
