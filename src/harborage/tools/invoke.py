@@ -14,6 +14,9 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
 from harborage.clock import SYSTEM_CLOCK, SharedTimers, Timers, dice, sleep
 from harborage.concurrency import CANCEL_GRACE_S, CancelScope, leavable
 from harborage.crashes import is_order_to_stop
@@ -193,11 +196,17 @@ class Invoker:
         self._redactor = redactor
 
     def invoke(
-        self, descriptor: ToolDescriptor, args: bytes, call: CallContext, between: BetweenAttempts = nullcontext
+        self,
+        descriptor: ToolDescriptor,
+        args: bytes,
+        call: CallContext,
+        between: BetweenAttempts = nullcontext,
+        named: tuple[int, str] = (0, ""),
     ) -> Awaitable[ToolResult]:
         """Return the tool's result for `args`, the argument bytes exactly as they came.
 
-        `between` is entered while the call only waits for its next attempt.
+        `between` is entered while the call only waits for its next attempt. `named` are the step of the run and the id
+        of the call that its events have; 0 and "" where they are not known.
 
         Raises:
             ToolInvalidArgsError, ToolPolicyExhaustedError, ToolTimeoutError: as for `run_with_policy`.
@@ -207,7 +216,7 @@ class Invoker:
         who = call.who
         if emit is None or not (who.tenant_id and who.user_id and who.session_id):
             return self._run(descriptor, args, partial(descriptor.body, args, call), None, between)
-        return self._run_published(descriptor, args, call, emit, between)
+        return self._run_published(descriptor, args, call, emit, between, named)
 
     def _run(
         self,
@@ -238,20 +247,23 @@ class Invoker:
         call: CallContext,
         emit: Callable[[Event], object],
         between: BetweenAttempts,
+        named: tuple[int, str],
     ) -> ToolResult:
         tool, who = descriptor.tool, call.who
+        step, call_id = named[0] or UNSET, named[1] or UNSET
         began = self._clock.monotonic()
         started_at = self._clock.now()
-        begun = ToolInvokedPayload(who, tool.name, tool.transport, started_at)
+        begun = ToolInvokedPayload(who, tool.name, tool.transport, started_at, step, call_id)
         self._emit(emit, EventType.TOOL_INVOKED, who, begun, started_at)
         attempts = _Attempts(descriptor.body, args, call)
         try:
             result = await self._run(descriptor, args, attempts.attempt, attempts.record, between)
         except BaseException as error:
-            self._emit(emit, *self._failure_event(tool, who, error, attempts, descriptor.policy))
+            kind, who, payload = self._failure_event(tool, who, error, attempts, descriptor.policy)
+            self._emit(emit, kind, who, replace(payload, step=step, call_id=call_id))
             raise
         took_ms = int((self._clock.monotonic() - began) * 1000)
-        done = ToolCompletedPayload(who, tool.name, tool.transport, attempts.attempts, took_ms)
+        done = ToolCompletedPayload(who, tool.name, tool.transport, attempts.attempts, took_ms, step, call_id)
         self._emit(emit, EventType.TOOL_COMPLETED, who, done)
         return result
 

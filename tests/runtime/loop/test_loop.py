@@ -153,8 +153,8 @@ async def test_what_is_steered_depends_on_the_open_pause_and_the_task() -> None:
     resolved = [Steered(control=one, resolved=PauseDecision.RESUME, resolved_token="p")]
     await carry(Looks([ASK, GOAL], [NOTHING, arrives(one)], steers=[resolved]))
     assert seen == [
-        SteerRequest(controls=(one,), task_id="task"),
-        SteerRequest(controls=(one,), pause=OPEN),
+        SteerRequest(controls=(one,), task_id="task", step=1),
+        SteerRequest(controls=(one,), pause=OPEN, step=2),
     ]
 
 

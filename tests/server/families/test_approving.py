@@ -173,3 +173,39 @@ async def test_only_the_approval_of_a_call_is_remembered(served: Served) -> None
     assert (await served.wire.post("approve", body)).status == 200
     assert (await outcome(served, "b"))["Err"] == "payload_invalid"
     assert len(await run.waiting()) == 1
+
+
+async def test_events_name_the_step_and_the_call(served: Served) -> None:
+    """The same in all events of a call, one for each; the question says who may answer it, and until when."""
+    run_id = await begin(served)
+    await approve(served, run_id, "a", remember="run")
+    await ended(served, run_id)
+    for kind in ("pause.requested", "tool.approval_requested", "tool.approved"):
+        (event,) = await served.events(kind)
+        assert (event["Step"], event["CallID"]) == (1, "1"), kind
+    (asked,) = await served.events("pause.requested")
+    assert (asked["Default"], asked["Approvers"]) == ("reject", ["user:ada", "scope:admin"])
+    assert asked["Deadline"].endswith("Z")
+    for kind in ("tool.invoked", "tool.completed"):
+        assert [(one["Step"], one["CallID"]) for one in await served.events(kind)] == [(1, "1"), (2, "2"), (3, "3")]
+    assert [one["Step"] for one in await served.events("planner.decision")] == [1, 2, 3, 4]
+    second = await begin(served)
+    await waits(served, second)
+    await served.wire.post("user_message", to(second, {"message": "hi"}, event_id="m"))
+    await approve(served, second, "b")
+    assert (await outcome(served, "m"))["Step"] == 2
+
+
+async def test_calls_side_by_side_have_ids_of_their_own(tmp_path: Path, shop: Shop) -> None:
+    """By step and branch, counted from 1."""
+    agent = shop.agent(TEA)
+    both = calls_tools(("order", TEA), ("order", OIL))
+    agent = agent.replace(model=ScriptedLLM([both, says("done")]))
+    async with serving([agent], storage="sqlite", folder=tmp_path) as served:
+        run_id = await begin(served)
+        run = await served.rt.run(run_id, who=ADA)
+        async with asyncio.timeout(WITHIN_S):
+            while len(await run.pending()) < 2:
+                await run.wait_pending()
+        asked = [(one["Step"], one["CallID"]) for one in await served.events("tool.approval_requested")]
+        assert sorted(asked) == [(1, "1.1"), (1, "1.2")]

@@ -238,15 +238,16 @@ class CatalogToolExecutor:
         is_recorded: bool = True,
         tool_context: ToolContext = _NO_CONTEXT,
         between: BetweenAttempts = nullcontext,
+        named: tuple[int, str] = (0, ""),
     ) -> ToolOutcome:
         """Make one call and return its outcome; a failure is an outcome, never an exception.
 
         Of a run that `is_recorded`, a heavy result is represented by its summary from here on: the artifact store has
         it all. Otherwise the outcome holds the very value beside what the planner sees of it. `between` is entered
-        while the call only waits for its next attempt.
+        while the call only waits for its next attempt. `named` are the step and the id of the call in events.
         """
         try:
-            result = await self._call(who, call, view, tool_context, key=key, between=between)
+            result = await self._call(who, call, view, tool_context, key=key, between=between, named=named)
         except ToolInvokeError as error:
             is_refusal = isinstance(error.__cause__, ToolRejectedError)
             code = INVALID_ARGS_CODE if self.refuses_args(call, view) else ""
@@ -378,11 +379,12 @@ class CatalogToolExecutor:
         *,
         key: str,
         between: BetweenAttempts = nullcontext,
+        named: tuple[int, str] = (0, ""),
     ) -> Projection:
         descriptor = self._descriptor(call.tool, view)
         try:
             context = await self._context(who, call, key, tool_context)
-            result = await self._invoker.invoke(descriptor, call.args, context, between)
+            result = await self._invoker.invoke(descriptor, call.args, context, between, named)
             if isinstance(result.value, Media | list | tuple):
                 scope, source = ArtifactScope.of(who), {"source": "tool", "tool": call.tool, "run_id": who.run_id}
                 value = await kept_media(result.value, self._artifacts, scope, source)

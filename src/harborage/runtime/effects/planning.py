@@ -266,7 +266,7 @@ def _spent_on(account: StepAccount) -> Spent | None:
 
 async def _decide(services: AgentServices, live: LiveRun, run: RunState, account: StepAccount) -> Planned:
     """Return one decision of the planner; its model calls are charged to `account`."""
-    notes = StepNotes(live.base.emit, services.redactor)
+    notes = StepNotes(live.base.emit, services.redactor, run.steps + 1)
     await _read_artifacts(services, live, run)
     context = _context(live, run, notes)
     live.context = context
@@ -294,7 +294,7 @@ async def _decide(services: AgentServices, live: LiveRun, run: RunState, account
         raise PlannerStepError(run.steps, error_reason(error)) from error
     decision = check_decision(answer)
     if services.announces:
-        _announce(services, run.who, decision, notes)
+        _announce(services, run.who, run.steps + 1, decision, notes)
     manifest: Manifest | None = None
     new_artifacts: Manifest = ()
     if live.base.session_artifacts is not live.manifest:
@@ -393,11 +393,11 @@ def over_limit(
         )
         services.emit(EventType.GOVERNANCE_BUDGET_EXCEEDED, run.who, exceeded, now)
     if services.announces:
-        _announce(services, run.who, finish, StepNotes(None, services.redactor))
+        _announce(services, run.who, run.steps + 1, finish, StepNotes(None, services.redactor))
     return Planned(decision=finish, limit=limit, started_at=now)
 
 
-def _announce(services: AgentServices, who: Quadruple, decision: Decision, notes: StepNotes) -> None:
+def _announce(services: AgentServices, who: Quadruple, step: int, decision: Decision, notes: StepNotes) -> None:
     now = services.stamp.now()
     if not notes.has_announced:
         tool = decision.tool if isinstance(decision, CallTool) else ""
@@ -408,6 +408,7 @@ def _announce(services: AgentServices, who: Quadruple, decision: Decision, notes
             reasoning_chars=len(notes.reasoning),
             reasoning_trace=notes.reasoning,
             occurred_at=now,
+            step=step,
         )
         services.emit(EventType.PLANNER_DECISION, who, payload, now)
     if isinstance(decision, Finish):

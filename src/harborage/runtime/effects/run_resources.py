@@ -13,11 +13,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from harborage.artifacts import ArtifactScope, ArtifactStore, TracksChanges
 from harborage.concurrency import Crew
 from harborage.errors import error_reason
-from harborage.events import Event, EventType, Redactor
+from harborage.events import DecisionPayload, Event, EventType, LLMCostRecordedPayload, Redactor
 from harborage.planner import (
     ArtifactManifestEntry,
     Budget,
@@ -35,6 +37,7 @@ from harborage.runtime.durable.steps import StepCall, Waiting
 from harborage.runtime.effects.hard_cancel import HardCancel
 from harborage.runtime.effects.ledger import RunLedger
 from harborage.runtime.effects.model_recording import without_secrets
+from harborage.runtime.loop.outcome import call_id
 from harborage.runtime.loop.run_spec import ToolExecutor
 from harborage.runtime.loop.seam import GatedTools, RunRequest
 from harborage.runtime.loop.state import RunState
@@ -180,6 +183,14 @@ class LiveRun(msgspec.Struct, kw_only=True):
         """The idempotency key of a step; no two runs share one."""
         return f"{call.run_id}/{self.nonce}/{call.position}" if self.nonce else call.key
 
+    def named(self, call: StepCall) -> tuple[int, str]:
+        """The run's step, from 1, that a call is made in, and the call's id in events; 0 and "" where unknown."""
+        if self.state is None:
+            return 0, ""
+        parts = call.position.rsplit(".", 2)
+        branch = int(parts[1]) if len(parts) == 3 and parts[1].isdigit() else None
+        return self.state.steps, call_id(self.state.steps, branch)
+
     @contextmanager
     def retrying(self, call: StepCall) -> Iterator[None]:
         """While a step only waits to try its tool again: what forbids waiting cuts it short, now or later."""
@@ -216,10 +227,11 @@ class StepNotes:
     Reasoning and prose are kept without secrets, so that neither the record nor a later prompt holds them.
     """
 
-    __slots__ = ("_emit", "_redactor", "has_announced", "pending", "preamble", "reasoning")
+    __slots__ = ("_emit", "_redactor", "has_announced", "pending", "preamble", "reasoning", "step")
 
-    def __init__(self, emit: Callable[[Event], None] | None, redactor: Redactor) -> None:
+    def __init__(self, emit: Callable[[Event], None] | None, redactor: Redactor, step: int = 0) -> None:
         self._emit = emit
+        self.step = step
         self._redactor = redactor
         self.reasoning = ""
         self.preamble = ""
@@ -242,6 +254,9 @@ class StepNotes:
         """Pass an event on, and remember that the planner announced its own decision."""
         if event.type == EventType.PLANNER_DECISION:
             self.has_announced = True
+        payload = event.payload
+        if self.step and isinstance(payload, DecisionPayload | LLMCostRecordedPayload) and payload.step is UNSET:
+            event = replace(event, payload=replace(payload, step=self.step))
         if self._emit is not None:
             self._emit(event)
 

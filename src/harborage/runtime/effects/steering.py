@@ -76,6 +76,7 @@ async def steer(
         Exception: the error of the first control that failed, if a failed control ends the run.
     """
     pause = request.pause
+    step = request.step
     resolved = ""
     outcomes: list[Steered] = []
     for index, control in enumerate(request.controls):
@@ -97,14 +98,14 @@ async def steer(
             raise  # the next worker that executes the run applies the batch again
         except Exception as error:
             await _drop_answer(services, who, control)
-            _record(services, who, control, error)
+            _record(services, who, control, error, step)
             if services.control_errors is ControlErrors.FAIL:
                 if pause is not None and pause is not request.pause:
                     await withdraw(services, who, pause.token, write)
                 raise
             outcomes.append(Steered(control=control, error=failure_code(error)))
             continue
-        _record(services, who, control, None)
+        _record(services, who, control, None, step)
         outcomes.append(outcome)
         if outcome.resolved is not None:
             pause, resolved = None, outcome.resolved_token
@@ -455,12 +456,12 @@ async def _resolve_approval(gate: ApprovalGate, control: ControlEvent, write: Ru
     )
 
 
-def _record(services: AgentServices, who: Quadruple, control: ControlEvent, error: Exception | None) -> None:
+def _record(
+    services: AgentServices, who: Quadruple, control: ControlEvent, error: Exception | None, step: int = 0
+) -> None:
     services.history.record(who, AppliedControl(control.type, who.run_id, services.stamp.now(), error))
-    if error is None:
-        _emit(services, who, EventType.CONTROL_APPLIED, control, "applied")
-    else:
-        _emit(services, who, EventType.CONTROL_APPLIED, control, "failed", failure_code(error))
+    outcome, err = ("applied", "") if error is None else ("failed", failure_code(error))
+    services.emit(EventType.CONTROL_APPLIED, who, _lifecycle(control, outcome, err, step))
 
 
 def _emit(
@@ -469,11 +470,12 @@ def _emit(
     services.emit(type, who, _lifecycle(control, outcome, err))
 
 
-def _lifecycle(control: ControlEvent, outcome: str, err: str) -> ControlLifecyclePayload:
+def _lifecycle(control: ControlEvent, outcome: str, err: str, step: int = 0) -> ControlLifecyclePayload:
     return ControlLifecyclePayload(
         type=str(control.type),
         outcome=outcome,
         err=err,
         by=UNSET if control.by is None else Triple.of(control.by),
         event_id=control.event_id or UNSET,
+        step=step or UNSET,
     )

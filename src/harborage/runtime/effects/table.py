@@ -323,7 +323,7 @@ class AgentEffects:
             return Approval(refusal=held or NO_GATE.format(wanted.tool), is_held_back=bool(held))
         if (impossible := self._impossible(live, wanted)) is not None:
             return impossible
-        tool = self._tool_of(live, wanted.tool)
+        tool, (step, named) = self._tool_of(live, wanted.tool), live.named(call)
         request = ApprovalRequest(
             tool=wanted.tool,
             args=wanted.args,
@@ -334,6 +334,8 @@ class AgentEffects:
             args_schema=None if tool is None else tool.args_schema,
             deadline=live.base.budget.deadline,
             question=question,
+            step=step,
+            call_id=named,
         )
         try:
             check = partial(self._objection, live, wanted.tool)
@@ -414,6 +416,7 @@ class AgentEffects:
             is_recorded=self._services.is_recorded,
             tool_context=live.base.tool_context,
             between=partial(live.retrying, call),
+            named=live.named(call),
         )
 
     def _is_between_attempts(self, call: StepCall) -> bool:

@@ -20,6 +20,7 @@ from harborage.runtime.durable.reader import is_blocked, phase_of
 from harborage.runtime.history.model import CallMade, CallStatus, ControlTaken, PauseTaken, RunHistory, StepTaken
 from harborage.runtime.history.reading import Place, place_of
 from harborage.runtime.loop.controls import ControlType
+from harborage.runtime.loop.outcome import call_id
 from harborage.runtime.loop.pauses import PauseDecision
 from harborage.runtime.loop.workflow_waits import SLEEP
 from harborage.store import RunRow
@@ -118,11 +119,6 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
         if is_blocked(self.row):
             return "blocked"
         return "interrupted" if _is_interrupted(self.row) else ""
-
-
-def call_id(step: int, branch: int | None) -> str:
-    """Return the id of a call, one for each call of a run; `branch` counts from 0, None for a lone call."""
-    return str(step) if branch is None else f"{step}.{branch + 1}"
 
 
 def overview(

@@ -143,6 +143,7 @@ async def steer(run: RunState, arrivals: Arrivals, io: Durable) -> RunState:
         pause=run.pause,
         awaits_provider=run.awaits_provider,
         is_workflow=run.is_workflow,
+        step=run.steps + 1,
     )
     return apply_controls(run, await io.step("steer", request))
 

@@ -203,3 +203,8 @@ def _entry(index: int, call: CallTool, outcome: ToolOutcome, value: Any) -> Para
         value=value if is_done else None,
         error=outcome.error,
     )
+
+
+def call_id(step: int, branch: int | None) -> str:
+    """Return the id of a call, one for each call of a run; `branch` counts from 0, None for a lone call."""
+    return str(step) if branch is None else f"{step}.{branch + 1}"

@@ -45,7 +45,8 @@ class PauseRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request for a pause. `identity` is the owner; without a run in it, the run comes from the context.
 
     At `deadline` the pause resolves itself with `default`; None waits until a person decides. `key` makes the request
-    repeatable: while a pause of this owner and run with this key exists, a second request returns that one.
+    repeatable: while a pause of this owner and run with this key exists, a second request returns that one. `step` and
+    `call_id` name the call that waits in the event of the pause; 0 and "" where there is none.
     """
 
     identity: Who
@@ -55,6 +56,8 @@ class PauseRequest(msgspec.Struct, frozen=True, kw_only=True):
     deadline: datetime | None = None
     default: PauseDecision = PauseDecision.TIMEOUT
     key: str = ""
+    step: int = 0
+    call_id: str = ""
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):

@@ -89,14 +89,18 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SteerRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A batch of controls to apply, and what applying them depends on. `awaits_provider` says that the run waited for
-    its provider, so that a RESUME has had its effect by arriving, `is_workflow` that its goal cannot change."""
+    """A batch of controls to apply before `step`, from 1, and what applying them depends on.
+
+    `awaits_provider` says that the run waited for its provider, so that a RESUME has had its effect by arriving,
+    `is_workflow` that its goal cannot change.
+    """
 
     controls: tuple[ControlEvent, ...]
     task_id: str = ""
     pause: OpenPause | None = None
     awaits_provider: bool = False
     is_workflow: bool = False
+    step: int = 0
 
 
 _RECORDED_NAMES = {

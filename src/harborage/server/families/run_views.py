@@ -17,13 +17,14 @@ from harborage.protocol.wire import runs as wire
 from harborage.protocol.wire.common import NO_TIME, WireIdentity, time_or_none
 from harborage.runtime.effects.heavy import is_kept_summary
 from harborage.runtime.history.model import CallMade, ChildSpawned, ModelAsked, StepTaken, Totals
-from harborage.runtime.history.overview import ControlRow, Overview, StepRow, Wait, call_id
 from harborage.runtime.history.render import render_decision, shorten
 from harborage.runtime.history.usage import usage_of
+from harborage.runtime.loop.outcome import call_id
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.runtime.history.asking import Ask
+    from harborage.runtime.history.overview import ControlRow, Overview, StepRow, Wait
 
 PREVIEW_CHARS: Final = 160
 CUT_CHARS: Final = 256

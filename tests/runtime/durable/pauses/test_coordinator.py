@@ -56,7 +56,9 @@ async def test_a_request_opens_a_pause_and_publishes_it(
     assert (pause.paused_at, pause.resumed_at, pause.decision) == (clock.now(), None, None)
     assert len(pause.token) == 26
     assert await coordinator.status(pause.token) == pause
-    assert recorder.payloads(PauseRequestedPayload) == [PauseRequestedPayload(token=pause.token, reason="await_input")]
+    assert recorder.payloads(PauseRequestedPayload) == [
+        PauseRequestedPayload(token=pause.token, reason="await_input", approvers=("user:ann", "scope:admin"))
+    ]
     assert recorder.events[0].identity == owner
 
 

@@ -130,7 +130,7 @@ class Coordinator:
         pause = self._build_pause(request)
         if is_repeated and (known := await self._find(pause.token)) is not None:
             return self._wake_if_resolved(known).without_trajectory()
-        if not await self._open(pause, write, announce):
+        if not await self._open(pause, _requested(request, pause), write, announce):
             return self._wake_if_resolved(await self._read(pause.token)).without_trajectory()
         return pause.without_trajectory()
 
@@ -369,10 +369,10 @@ class Coordinator:
         rows = (await self._store.pauses(PauseQuery(tokens=(token,), limit=1))).rows
         return decode_row(rows[0]) if rows else None
 
-    async def _open(self, pause: Pause, write: RunWriter | None, announce: Callable[[str], Event] | None) -> bool:
+    async def _open(
+        self, pause: Pause, event: Event, write: RunWriter | None, announce: Callable[[str], Event] | None
+    ) -> bool:
         """Store a new pause and publish its event; return False if there is one with its token."""
-        body = PauseRequestedPayload(token=pause.token, reason=pause.reason)
-        event = Event(type=EventType.PAUSE_REQUESTED, identity=pause.identity, payload=body)
         commit, bus = Commit(opens=(encode_open_pause(pause),)), self.record_bus
         if write is not None and bus is not None:
             events = [event] if announce is None else [event, announce(pause.token)]
@@ -484,3 +484,17 @@ def _owner(who: Who) -> Quadruple:
     if not owner.run_id and ambient is not None and is_same_triple(ambient, owner):
         return ambient
     return owner
+
+
+def _requested(request: PauseRequest, pause: Pause) -> Event:
+    """Return the event that says of a new pause who may answer it, and until when."""
+    body = PauseRequestedPayload(
+        token=pause.token,
+        reason=pause.reason,
+        step=request.step or UNSET,
+        call_id=request.call_id or UNSET,
+        deadline=UNSET if pause.deadline is None else pause.deadline,
+        default=UNSET if pause.deadline is None else str(pause.default),
+        approvers=(f"user:{pause.identity.user_id}", "scope:admin"),
+    )
+    return Event(type=EventType.PAUSE_REQUESTED, identity=pause.identity, payload=body)

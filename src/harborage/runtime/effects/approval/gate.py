@@ -315,6 +315,8 @@ class ApprovalGate:
                 deadline=self._deadline(request),
                 default=self._default,
                 key=request.key and f"approval:{request.key}",
+                step=request.step,
+                call_id=request.call_id,
             ),
             write=write,
             is_repeated=is_repeated,
@@ -419,7 +421,13 @@ class ApprovalGate:
 def _requested(request: ApprovalRequest, reason: str, summary: Any, token: str) -> Event:
     """Return the event that announces an approval to those who may give it."""
     payload = ToolApprovalRequestedPayload(
-        tool=request.tool, pause_token=token, reason=reason, tags=request.tags, args_summary=summary
+        tool=request.tool,
+        pause_token=token,
+        reason=reason,
+        tags=request.tags,
+        args_summary=summary,
+        step=request.step or UNSET,
+        call_id=request.call_id or UNSET,
     )
     return Event(type=EventType.TOOL_APPROVAL_REQUESTED, identity=request.identity, payload=payload)
 
