@@ -5,7 +5,20 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-from harborage.server.families import agents, artifacts, control, events, pauses, posture, runs, tasks, tokens, tools
+from harborage.server.families import (
+    agents,
+    artifacts,
+    control,
+    events,
+    pauses,
+    posture,
+    runs,
+    search,
+    sessions,
+    tasks,
+    tokens,
+    tools,
+)
 from harborage.server.services import Endpoint, Endpoints
 
 _OTHERS: Final[Endpoints] = {
@@ -15,6 +28,8 @@ _OTHERS: Final[Endpoints] = {
     **events.ENDPOINTS,
     **pauses.ENDPOINTS,
     **runs.ENDPOINTS,
+    **search.ENDPOINTS,
+    **sessions.ENDPOINTS,
     **tasks.ENDPOINTS,
     **tokens.ENDPOINTS,
     **tools.ENDPOINTS,

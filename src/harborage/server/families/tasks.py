@@ -51,12 +51,15 @@ Place = tuple[int, int]
 
 async def list_tasks(call: Call, asked: TaskListRequest) -> TaskPage:
     """Return one page of the tasks that the caller may see, newest start first."""
-    owners = await _owners(call, asked.filter)
-    size = _page_size(asked.page_size)
-    query = _query(asked.filter)
+    tenants = {call.who.tenant_id, *(one.tenant for one in asked.filter.identities if one.tenant)}
+    if len(tenants) > 1:
+        call.require(TokenScope.ADMIN)
+    owners, size, query = _owners(call, asked.filter), _page_size(asked.page_size), _query(asked.filter)
     queries = [replace(query, tenant=one.tenant, user=one.user, session=one.session) for one in owners]
     store = call.parts.store
     after = await _place(store, asked.cursor.next_page_token, owners)
+    if len(tenants) > 1:
+        await _audit(call, len(tenants))
     rows, has_more = await read_page(store, queries, after, size)
     strip = StatusStrip(**await _strip(call)) if asked.include_status_counter_strip else None
     return TaskPage(
@@ -81,21 +84,21 @@ async def get_task(call: Call, asked: TaskGetRequest) -> TaskDetail:
 # ── Whose ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _owners(call: Call, filter: TaskFilter) -> list[Owner]:
+async def _audit(call: Call, tenants: int) -> None:
+    """Publish that an admin lists the tasks of so many tenants."""
+    payload = AdminTasksListedPayload(Triple.of(call.caller.who), call.method.name, tenants)
+    await call.parts.bus.publish(Event(EventType.AUDIT_ADMIN_SCOPE_USED, call.caller.who.with_run(""), payload))
+
+
+def _owners(call: Call, filter: TaskFilter) -> list[Owner]:
     """Return whose tasks are meant: those of the caller's session, else of each identity that the caller may see.
 
     Raises:
-        ProtocolError: `scope_mismatch` for another tenant without `admin`; `invalid_request` for too many.
+        ProtocolError: `invalid_request`: too many are named.
     """
     who = call.who
     if not filter.identities:
         return [Owner(who.tenant_id, who.user_id, who.session_id)]
-    tenants = {who.tenant_id, *(one.tenant for one in filter.identities if one.tenant)}
-    if len(tenants) > 1:
-        call.require(TokenScope.ADMIN)
-        payload = AdminTasksListedPayload(Triple.of(call.caller.who), call.method.name, len(tenants))
-        event = Event(EventType.AUDIT_ADMIN_SCOPE_USED, call.caller.who.with_run(""), payload)
-        await call.parts.bus.publish(event)
     if len(filter.identities) > _MOST_IDENTITIES:
         raise ProtocolError(Code.INVALID_REQUEST, f"filter.identities: at most {_MOST_IDENTITIES} at a time")
     asked = [Owner(one.tenant or who.tenant_id, one.user, one.session) for one in filter.identities]
