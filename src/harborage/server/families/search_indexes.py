@@ -288,7 +288,8 @@ def _with_preview(call: Call, row: SearchRow, text: str) -> SearchRow:
         return row
     size = len(shown.encode())
     if size >= _LONGEST:
-        return replace(row, ref=row.ref or ArtifactReference(id=row.id, mime_type="text/plain", size_bytes=size))
+        made = ArtifactReference(id=row.id, mime_type="text/plain", size_bytes=size)
+        return replace(row, ref=made if row.ref is None else row.ref)
     return replace(row, preview=shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…")
 
 
