@@ -7,17 +7,15 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from harborage.app import project_templates as texts
 from harborage.config import ConfigError, read_config
 from harborage.config.loader import FILE_NAME, default_file, read_file
+from harborage.config.tool_values import CustomTool
 from harborage.errors import HarborageError
-
-if TYPE_CHECKING:
-    from harborage.config.tool_values import CustomTool
 
 INIT_TEMPLATES: Final = ("default",)
 SCAFFOLD_TEMPLATES: Final = ("minimal-react",)
