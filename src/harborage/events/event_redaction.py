@@ -23,6 +23,7 @@ from harborage.events.payloads.runtime import (
     TopologyProjection,
 )
 from harborage.events.payloads.tasks import TaskGroupCompletion, TaskGroupMember, TaskMemberFailure
+from harborage.events.payloads.tools import CutValue
 from harborage.events.types import EventType
 from harborage.identity import Identity, Quadruple
 
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from harborage.events.redaction import Redactor
 
 FIXED: Final = frozenset(
-    {"approvers", "args_cut", "artifact_id", "by", "call_id", "deadline", "decision", "decision_kind",
+    {"approvers", "artifact_id", "by", "call_id", "deadline", "decision", "decision_kind",
      "default", "edited", "err", "event_id", "group_id", "kind", "masked", "on_unknown", "outcome", "owner_task_id",
-     "parent_task_id", "patch_id", "pause_token", "prior_state", "result_cut", "run_id", "session", "session_id",
+     "parent_task_id", "patch_id", "pause_token", "prior_state", "run_id", "session", "session_id",
      "step", "task_id", "tenant", "token", "tool_name", "transport", "type", "user"}
 )  # fmt: skip
 """Fields of typed payloads that hold ids and fixed words, never a text, or what was redacted before; all others are
@@ -45,7 +46,7 @@ _AS_THEY_ARE: Final = (bool, int, float, datetime, Identity, Quadruple, Triple, 
 # The typed parts of payloads; any other value of a field is redacted as plain data.
 _PARTS: Final = frozenset(
     {LLMCost, LLMUsage, TaskMemberFailure, TaskGroupMember, TaskGroupCompletion, TopologyProjection, TopologyNode,
-     TopologyEdge, BusEnvelope}
+     TopologyEdge, BusEnvelope, CutValue}
 )  # fmt: skip
 
 
@@ -97,7 +98,7 @@ def _redact_struct(redactor: Redactor, body: S) -> S:
 def _redact_value(redactor: Redactor, value: Any) -> Any:
     if type(value) in _PARTS:
         return _redact_struct(redactor, value)
-    if value is None or isinstance(value, _AS_THEY_ARE):
+    if value is None or value is msgspec.UNSET or isinstance(value, _AS_THEY_ARE):
         return value
     if isinstance(value, tuple) and any(type(one) in _PARTS for one in value):
         return tuple(_redact_value(redactor, one) for one in value)
