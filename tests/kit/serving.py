@@ -15,8 +15,16 @@ from msgspec.structs import replace
 
 from harborage import Agent, Runtime
 from harborage.clock import SYSTEM_CLOCK
-from harborage.events import Event, EventBus, EventType, LLMCost, LLMCostRecordedPayload, LLMUsage
-from harborage.identity import effective_quadruple
+from harborage.events import (
+    Event,
+    EventBus,
+    EventType,
+    LLMCost,
+    LLMCostRecordedPayload,
+    LLMUsage,
+    RuntimeWarningPayload,
+)
+from harborage.identity import Quadruple, effective_quadruple
 from harborage.llm import CompleteRequest, CompleteResponse, Cost, Usage
 from harborage.server.app import Server
 from harborage.server.services import ServerOptions
@@ -26,6 +34,8 @@ from tests.kit.wire import HeaderGate, Wire
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
+    from harborage.server.flows import Flows
+    from harborage.server.mcp_servers import McpServers
     from harborage.testing.clock import FakeClock
 
 STORAGES: Final = ("memory", "sqlite")
@@ -39,7 +49,9 @@ class Served(NamedTuple):
     wire: Wire
 
     async def events(self, type: str, who: Identity | None = None) -> list[dict[str, Any]]:
-        """Return the payloads of the stored events of a type, oldest first."""
+        """Return the payloads of the stored events of a type, oldest first, also of those that were not awaited."""
+        last = Event(EventType.RUNTIME_WARNING, Quadruple("none", "none", "none", ""), RuntimeWarningPayload(""))
+        await self.rt.bus.publish(last)  # it is stored behind all that was published before
         query = EventQuery(types=(type,), limit=1_000)
         if who is not None:
             query = replace(query, tenant=who.tenant_id, user=who.user_id, session=who.session_id)
@@ -91,10 +103,13 @@ async def serving(
     folder: Path | None = None,
     options: ServerOptions = ServerOptions(),  # noqa: B008 - a frozen value
     clock: FakeClock | None = None,
+    mcp: McpServers | None = None,
+    flows: Flows | None = None,
     **runtime: Any,
 ) -> AsyncIterator[Served]:
     """Serve a runtime with these agents; `folder` is where a storage on disk is."""
     url = f"sqlite:{folder / 'runs.db'}" if storage == "sqlite" and folder is not None else "memory:"
     async with Runtime([talker()] if agents is None else agents, storage=url, **runtime) as rt:
-        server = Server(rt, gate=HeaderGate(), options=options, clock=SYSTEM_CLOCK if clock is None else clock)
+        timers = SYSTEM_CLOCK if clock is None else clock
+        server = Server(rt, gate=HeaderGate(), options=options, clock=timers, mcp=mcp, flows=flows)
         yield Served(rt, server, Wire(server))

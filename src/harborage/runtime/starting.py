@@ -25,6 +25,7 @@ from harborage.runtime.loop.limits import Limits
 from harborage.runtime.loop.seam import RunRequest
 from harborage.runtime.loop.sub_agents import Way
 from harborage.runtime.messages import Message, with_messages
+from harborage.runtime.overrides import put_back, take_overrides
 from harborage.store.errors import SessionOverError
 from harborage.tasks import SpawnRequest, Task, TaskKind, TaskStatus
 from harborage.tasks.rows import goal_of
@@ -97,11 +98,15 @@ class StartOptions(NamedTuple):
 
 
 class RunStarter:
-    """Starts the runs of an open runtime."""
+    """Starts the runs of an open runtime.
 
-    def __init__(self, parts: Assembly, clock: Clock) -> None:
+    With `takes_overrides` a run that it starts takes what was set for the next run of its session.
+    """
+
+    def __init__(self, parts: Assembly, clock: Clock, *, takes_overrides: bool = False) -> None:
         self._parts = parts
         self._clock = clock
+        self._takes_overrides = takes_overrides
 
     async def begin(
         self,
@@ -175,7 +180,10 @@ class RunStarter:
             task: Task, commit: Commit, accepted: Callable[[], None] | None, write: RunWriter | None
         ) -> Committed:
             who = task.identity.identity.with_run(task.id)
+            await parts.approvals.load(who.tenant_id)
+            overrides = await take_overrides(parts.state, who.identity) if self._takes_overrides else None
             request = self._request(who, wanted, wanted.query, start)
+            request = request if overrides is None else replace(request, overrides=overrides)
             seed = () if start.fork is None else start.fork.seed
             if start.deps is not None:
                 parts.deps.give(task.id, start.deps)
@@ -185,6 +193,8 @@ class RunStarter:
                 return await parts.engine.launch(request, commit, seed=seed, accepted=accepted, write=write)
             except BaseException:
                 parts.deps.drop(task.id)
+                if overrides is not None:
+                    await put_back(parts.state, who.identity, overrides)
                 raise
 
         try:
@@ -219,6 +229,7 @@ class RunStarter:
         agent = parts.agents.first.name if parent is None else parent.agent
         if task.agent:
             agent = parts.agents.called_by(agent, task.agent).name
+        await parts.approvals.load(who.tenant_id)
         request = self._request(who, task, goal_of(task), StartOptions(agent)).within(parent)
         if parent is not None and _is_handoff(parent, task):
             request = replace(request, is_handed_over=True, asks_context=True)
@@ -252,7 +263,7 @@ class RunStarter:
             context=None if start.context is None else chosen.context_providers.keep_handles(start.context, who.run_id),
             asks_context=chosen.asks_context or remembers,
             writes_memory=remembers,
-            gated=chosen.gates.current(),
+            gated=self._parts.approvals.overlay(who.tenant_id, chosen.gates.current()),
             hooks=chosen.hooks,
             sub_agents=chosen.sub_agents,
             is_workflow=chosen.is_workflow,

@@ -20,8 +20,10 @@ from harborage.server.auth.gate import Gate, GateMissingError
 from harborage.server.dispatch import Dispatcher
 from harborage.server.edge import Edge
 from harborage.server.families.table import ENDPOINTS
+from harborage.server.flows import Flows, NoFlows
 from harborage.server.http import json_response
 from harborage.server.links import Links
+from harborage.server.mcp_servers import McpServers, NoMcpServers
 from harborage.server.services import Issuer, ServerOptions, Services
 from harborage.server.stream import Streams
 from harborage.store import RunQuery
@@ -42,7 +44,8 @@ class Server:
     """Serves an open runtime: `uvicorn.run(Server(runtime, gate=…))`, or mounted in another application.
 
     `gate` verifies who sends each request; there is no default. `issuer` signs rotated tokens; without one there is no
-    rotation. `routes` are added before the server's own; `fallback` answers whatever is on no route.
+    rotation. `mcp` and `flows` answer for MCP connections and flows; without them there are none. `routes` are added
+    before the server's own; `fallback` answers whatever is on no route.
 
     Raises:
         GateMissingError: there is no gate.
@@ -55,6 +58,8 @@ class Server:
         gate: Gate | None = None,
         options: ServerOptions = ServerOptions(),  # noqa: B008 - a frozen value
         issuer: Issuer | None = None,
+        mcp: McpServers | None = None,
+        flows: Flows | None = None,
         routes: Iterable[BaseRoute] = (),
         fallback: Callable[[Request], Awaitable[Response]] | None = None,
         clock: Timers = SYSTEM_CLOCK,
@@ -70,6 +75,8 @@ class Server:
             instance_id=new_id(),
             issuer=issuer,
             link_key=secrets.token_bytes(32),
+            mcp=NoMcpServers() if mcp is None else mcp,
+            flows=NoFlows() if flows is None else flows,
             logger=logging.getLogger("harborage.server") if logger is None else logger,
         )
         self.gate = gate

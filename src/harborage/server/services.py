@@ -14,6 +14,8 @@ from harborage.identity import Identity
 from harborage.protocol.errors import Code, ProtocolError
 from harborage.protocol.methods import Method, TokenScope
 from harborage.protocol.wire.common import IdentityScope
+from harborage.server.flows import Flows, NoFlows
+from harborage.server.mcp_servers import McpServers, NoMcpServers
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -87,6 +89,8 @@ class Services(msgspec.Struct, kw_only=True):
     issuer: Issuer | None = None
     link_key: bytes
     """Signs the links under which the server itself gives out artifacts."""
+    mcp: McpServers = NoMcpServers()
+    flows: Flows = NoFlows()
     logger: logging.Logger = logging.getLogger("harborage.server")
 
     @property

@@ -40,9 +40,9 @@ async def served(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 async def ask(served: Served, who: Identity = ADA, run: str = "run-1", **options: Any) -> Pause:
-    """Open a pause."""
-    wanted = PauseRequest(identity=who.with_run(run), **{"reason": PauseReason.AWAIT_INPUT, **options})
-    return await served.rt.pauses.request(wanted)
+    """Open a pause; without a deadline the runtime would end it, because its run is not there."""
+    given = {"reason": PauseReason.AWAIT_INPUT, "deadline": SOON, **options}
+    return await served.rt.pauses.request(PauseRequest(identity=who.with_run(run), **given))
 
 
 async def listed(served: Served, body: Any = None, **options: Any) -> list[dict[str, Any]]:
@@ -101,6 +101,7 @@ async def test_a_resumed_pause_says_how(served: Served) -> None:
     reply = (await served.wire.post("pause.list", asked)).json
     (row,) = reply["snapshots"]
     assert (row["state"], row["decision"], "truncated" in reply) == ("resumed", "approve", False)
+    assert row["by"] == {"tenant": "acme", "user": "ada", "session": "s-1"}
     assert not row["resumed_at"].startswith("0001")
     assert (await served.wire.post("pause.list", asked, who=BEN)).json["truncated"] is True
 

@@ -209,6 +209,8 @@ async def test_filters(served: Served, filter: Any, expected: set[str]) -> None:
         ),
         ("tools.metrics", {"id": "look", "window": "2h"}, 400, "invalid_request"),
         ("tools.metrics", {"id": "nobody", "window": "2h"}, 400, "invalid_request"),
+        ("tools.set_approval_policy", {}, 403, "identity_scope_required"),
+        ("tools.set_approval_policy", {"id": "nobody", "policy": "x"}, 403, "identity_scope_required"),
         ("tools.revoke_oauth", {}, 403, "identity_scope_required"),
         ("tools.revoke_oauth", {"id": "nobody"}, 403, "identity_scope_required"),
     ],
@@ -323,3 +325,38 @@ async def test_sign_ins_are_revoked_by_an_admin(served: Served) -> None:
     assert (event["Method"], event["ToolID"], event["Actor"]["UserID"]) == ("tools.revoke_oauth", "look", "ada")
     for body, code in (({}, "invalid_request"), ({"id": "nobody"}, "not_found")):
         assert (await served.wire.post("tools.revoke_oauth", body, scopes=("admin",))).code == code
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"policy": "auto"}, "invalid_request"),
+        ({"id": "look"}, "invalid_request"),
+        ({"id": "nobody", "policy": "sometimes"}, "invalid_request"),
+        ({"id": "nobody", "policy": "auto"}, "not_found"),
+    ],
+)
+async def test_policies_that_are_refused(served: Served, body: Any, code: str) -> None:
+    """The id comes before the value, and that before existence; nothing is audited."""
+    assert (await served.wire.post("tools.set_approval_policy", body, scopes=("admin",))).code == code
+    assert await served.events("audit.admin_scope_used") == []
+
+
+async def test_a_policy_holds_for_the_tenant_alone(served: Served) -> None:
+    """It is shown, audited, and binds the runs of the tenant; what the agent says itself is left to it again."""
+
+    async def shown(who: Identity) -> str:
+        return str((await answer(served, "tools.get", {"id": "look"}, who=who))["approval_policy"])
+
+    body = {"id": "look", "policy": "denied"}
+    assert await answer(served, "tools.set_approval_policy", body, scopes=("admin",)) == body
+    (event,) = await served.events("audit.admin_scope_used", ADA)
+    assert (event["Method"], event["ToolID"]) == ("tools.set_approval_policy", "look")
+    assert [await shown(who) for who in (ADA, BEN, EVE)] == ["denied", "denied", "auto"]
+    assert await names(served, approval_policies=["denied"]) == {"look"}
+    await (await served.rt.start("first", "look", who=BEN)).result()
+    await (await served.rt.start("first", "look", who=EVE)).result()
+    assert (await answer(served, "tools.metrics", {"id": "look"}, who=BEN))["invocations"] == 0
+    assert (await answer(served, "tools.metrics", {"id": "look"}, who=EVE))["invocations"] == 1
+    await answer(served, "tools.set_approval_policy", {"id": "look", "policy": "auto"}, scopes=("admin",))
+    assert await served.rt.parts.approvals.load("acme") == {}

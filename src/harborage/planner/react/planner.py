@@ -219,7 +219,7 @@ class ReActPlanner:
         if known:
             shown = copy.copy(run)
             shown.discovered_tools = known
-        built = self._builder.build(shown, self._system_prompt)
+        built = self._builder.build(shown, run.system_prompt or self._system_prompt)
         is_parallel = self._is_parallel and run.hints.max_parallel != 1
         form = {} if self._response_format is None else {"response_format": self._response_format}
         return with_stream(built, run.on_chunk, tools=declare_tools(shown), parallel_tool_calls=is_parallel, **form)

@@ -35,7 +35,7 @@ class PauseSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """One pause. The keys from `deadline` on are additions, each absent where it has no value.
 
     `default` is what the deadline does; `approvers` are those who may answer: `user:` and an id, or `scope:` and a
-    scope of a token. `decision` is that of a resumed one.
+    scope of a token. `decision` and `by` are those of a resumed one.
     """
 
     token: str
@@ -51,6 +51,7 @@ class PauseSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     approvers: tuple[str, ...] = ()
     agent_name: str = ""
     decision: str = ""
+    by: WireIdentity | None = None
 
 
 class PausesListed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

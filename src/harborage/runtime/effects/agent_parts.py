@@ -18,6 +18,7 @@ from harborage.llm import Deps
 from harborage.planner import HandleRegistry, RegistryAware
 from harborage.runtime.durable.pauses.coordinator import Coordinator
 from harborage.runtime.effects.approval.grants import Grants
+from harborage.runtime.effects.approval.operator import OperatorApprovals
 from harborage.runtime.effects.context_providers import ContextProviders
 from harborage.runtime.effects.contexts import ContextBuilder
 from harborage.runtime.effects.control_history import ControlHistory
@@ -27,6 +28,7 @@ from harborage.runtime.effects.gates import Gates, approval_gates
 from harborage.runtime.effects.hooks import Hooks
 from harborage.runtime.effects.model import Reasoner, ReasonerConfig, name_of_model, open_reasoner
 from harborage.runtime.effects.model_recording import ModelRecorder
+from harborage.runtime.effects.model_settings import ModelSettings
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.effects.outages import patience_of
 from harborage.runtime.effects.program import AgentProgram
@@ -53,7 +55,8 @@ Admit = Callable[[Quadruple], Awaitable[None]]
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """The open parts that all agents of a runtime share. `state` holds what is known of sessions and limits.
+    """The open parts that all agents of a runtime share. `state` holds what is known of sessions and limits,
+    `approvals` what operators decided about tools.
 
     `is_kept` says that runs outlive the process, `publishes_with_record` that events are committed with the entries of
     their run.
@@ -65,6 +68,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     pauses: Coordinator
     history: ControlHistory
     state: StateStore
+    approvals: OperatorApprovals
     handles: HandleRegistry
     redactor: Redactor
     clock: Timers
@@ -116,7 +120,8 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
     recorder = ModelRecorder() if options.records_model and isinstance(setup.reasoner, ReasonerConfig) else None
     hooks = _hooks(setup, shared)
     model_hooks = _model_hooks(setup, hooks)
-    reasoner = await _open_reasoner(setup, shared, closers, recorder, model_hooks)
+    settings = ModelSettings()
+    reasoner = await _open_reasoner(setup, shared, closers, recorder, model_hooks, settings)
     if isinstance(reasoner.planner, RegistryAware):
         reasoner.planner.attach_registry(shared.tasks)
         closers.append(partial(_detach, reasoner.planner))
@@ -137,6 +142,7 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
     closers += [providers.aclose, executor.aclose]
     services = _services(setup, shared, executor, gates=gates, recorder=recorder, providers=providers, hooks=hooks)
     effects = _effects(services, model_hooks)
+    settings.attach(effects.find)
     return AgentParts(
         setup=setup,
         value=setup.value,
@@ -187,6 +193,7 @@ async def _open_reasoner(
     closers: list[Closer],
     recorder: ModelRecorder | None,
     model_hooks: ModelHooks | None,
+    settings: ModelSettings,
 ) -> Reasoner:
     """Open the planner and its model; where cost is limited the price of the model must be known."""
     reasoner = await open_reasoner(
@@ -198,6 +205,7 @@ async def _open_reasoner(
         recorder=recorder,
         has_tools=bool(setup.tools or setup.agents or setup.options.built_in),
         guard=None if model_hooks is None else model_hooks.wrap,
+        settings=settings,
     )
     if setup.options.limits.cost is not None:
         await reasoner.check_price()
@@ -218,7 +226,7 @@ def _register_built_ins(
 
     deps = BuiltInDeps(
         artifacts=shared.artifacts,
-        needs_approval=gates.__contains__,
+        needs_approval=lambda name: name in gates or shared.approvals.is_forced(name),
         granted_scopes=options.granted_scopes,
         clock=shared.clock,
     )
@@ -315,6 +323,7 @@ def _services(
         tasks=shared.tasks,
         executor=executor,
         gates=gates,
+        approvals=shared.approvals,
         admit=shared.admit,
         clock=shared.clock,
         stamp=shared.clock,

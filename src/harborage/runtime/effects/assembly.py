@@ -24,6 +24,7 @@ from harborage.runtime.effects.agent_parts import Admit, Closer, Shared
 from harborage.runtime.effects.agent_setup import AgentSetup
 from harborage.runtime.effects.agents import Agents
 from harborage.runtime.effects.approval.grants import Grants
+from harborage.runtime.effects.approval.operator import OperatorApprovals
 from harborage.runtime.effects.completion import failure_of, refuse
 from harborage.runtime.effects.control_history import ControlHistory
 from harborage.runtime.effects.dependencies import Dependencies, DepsFactory
@@ -82,6 +83,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     state: StateStore
     redactor: Redactor
+    approvals: OperatorApprovals
     refuse: Callable[[ControlEvent], None]
     closers: tuple[Closer, ...]
 
@@ -119,6 +121,7 @@ async def _opened(setup: Setup, closers: list[Closer]) -> Assembly:
         pauses=Coordinator(bus=bus, store=store, handles=handles, clock=clock),
         history=ControlHistory(),
         state=state,
+        approvals=OperatorApprovals(state, clock),
         handles=handles,
         redactor=redactor,
         clock=clock,
@@ -171,6 +174,7 @@ def _assembled(
         store=store,
         state=shared.state,
         redactor=shared.redactor,
+        approvals=shared.approvals,
         refuse=refused,
         closers=tuple(reversed(closers)),
     )

@@ -73,6 +73,7 @@ class ContextBuilder:
             quadruple=request.who,
             query=request.query,
             goal=request.goal,
+            system_prompt="" if request.overrides is None else request.overrides.system_prompt,
             catalog=self._view,
             artifacts=self._artifacts,
             repair_counters=RepairCounters(),

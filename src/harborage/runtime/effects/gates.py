@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Container, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from harborage.identity import Quadruple
 from harborage.runtime.effects.approval.model import (
@@ -17,6 +17,7 @@ from harborage.runtime.effects.approval.model import (
     PolicyAnswer,
     Tagged,
 )
+from harborage.runtime.effects.approval.operator import DENIED, GATED_SINCE, ToolApproval
 from harborage.runtime.loop.seam import GatedTools
 from harborage.tools.errors import ToolNotFoundError
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from harborage.runtime.durable.pauses.coordinator import Coordinator
     from harborage.runtime.effects.approval.gate import ApprovalGate
     from harborage.runtime.effects.approval.grants import Grants
+    from harborage.runtime.loop.pauses import Pause
     from harborage.tools import Tool, ToolCatalog
 
 NO_GATE = (
@@ -116,6 +118,10 @@ class Gates:
             self._confirming = self._make(_confirms)
         return self._confirming
 
+    def idle_pause(self, key: str) -> Pause | None:
+        """The pause for which the call with this key waits, at whichever gate; None while it does anything else."""
+        return next((pause for gate in self.all if (pause := gate.idle_pause(key)) is not None), None)
+
     async def aclose(self) -> None:
         """End the calls that wait at any gate."""
         for gate in self.all:
@@ -134,10 +140,21 @@ class Gates:
             self._current, self._version = self._read(), version
         return self._current
 
-    def refusal(self, tool: str, recorded: Container[str]) -> str:
+    def refusal(self, tool: str, recorded: Container[str], decided: ToolApproval | None = None) -> str:
         """Why a call may not be made that its run, which recorded which tools are gated, makes without asking; empty
-        when it may. A tool that was replaced since, or a policy that is new, must not be passed by."""
-        return _GATED_SINCE.format(tool) if tool in self and tool not in recorded else ""
+        when it may. A tool that was replaced since, or a policy that is new, must not be passed by; an operator has
+        `decided` over both."""
+        match decided:
+            case ToolApproval.DENIED:
+                return DENIED.format(tool)
+            case ToolApproval.GATED:
+                return "" if tool in recorded else GATED_SINCE.format(tool)
+            case ToolApproval.AUTO:
+                return ""
+            case None:
+                return _GATED_SINCE.format(tool) if tool in self and tool not in recorded else ""
+            case _ as unreachable:
+                assert_never(unreachable)
 
     def check_names(self) -> None:
         """Refuse names without a tool: a gate under a misspelt name would guard nothing.

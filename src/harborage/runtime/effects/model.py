@@ -37,6 +37,7 @@ from harborage.runtime.effects.model_recording import RedactingClient
 if TYPE_CHECKING:
     from harborage.events import Redactor
     from harborage.runtime.effects.model_recording import ModelRecorder
+    from harborage.runtime.effects.model_settings import ModelSettings
 
 OneModel: TypeAlias = str | Model | ConfigSnapshot | LLMClient
 """One model: a string such as `openai:gpt-5`, a `Model`, a whole configuration, or a client that is open already."""
@@ -206,14 +207,15 @@ async def open_reasoner(
     recorder: ModelRecorder | None = None,
     has_tools: bool = False,
     guard: Callable[[LLMClient], LLMClient] | None = None,
+    settings: ModelSettings | None = None,
 ) -> Reasoner:
     """Return a caller's planner as it is, or open the model and build the planner over it.
 
     What the runtime has to close is added to `closers`.
 
     `redactor` takes secrets out of the model's reasoning; `recorder`, if given, records the calls;
-    `guard` puts hooks around them. With
-    `has_tools` the model must accept tools.
+    `guard` puts hooks around them; `settings` are those of single runs, for the planner's calls alone. With `has_tools`
+    the model must accept tools.
 
     Raises:
         LLMError: the model cannot be opened, or is known to take no tools; the text names the setting and the fix.
@@ -229,10 +231,11 @@ async def open_reasoner(
         client = guard(client)
     if recorder is not None:
         client = recorder.wrap(client)
+    asked = client if settings is None else settings.wrap(client)
     if who.factory is None:
-        planner = await resolve(who.config, FactoryDeps(llm=client))
+        planner = await resolve(who.config, FactoryDeps(llm=asked))
     else:
-        planner = check_planner(who.factory(client))
+        planner = check_planner(who.factory(asked))
     return Reasoner(
         planner=planner,
         summariser=TrajectorySummariser(client) if summariser is None else summariser,

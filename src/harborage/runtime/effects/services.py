@@ -18,6 +18,7 @@ from harborage.identity import Quadruple
 from harborage.runtime.durable.engine import RunLeftError
 from harborage.runtime.durable.mailbox import earliest
 from harborage.runtime.durable.pauses.coordinator import Coordinator
+from harborage.runtime.effects.approval.operator import OperatorApprovals
 from harborage.runtime.effects.context_providers import ContextProviders
 from harborage.runtime.effects.control_history import ControlHistory
 from harborage.runtime.effects.executor import CatalogToolExecutor
@@ -63,7 +64,8 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     another. `context_providers` are queried for each run, and hold the session memory. `stragglers` owns decisions that
     ignore their cancellation, of an embedder's own executors. `publishes_with_record` says that a run's events are
     committed with the entries that it records, so that none is published of an entry that was not recorded.
-    `hooks` are those of the agent's capabilities; None without any.
+    `hooks` are those of the agent's capabilities; None without any. `approvals` are what operators decided over what
+    the gates say.
     `has_output` says that the agent declares the type of its output, so that its answers are more than text.
     """
 
@@ -73,6 +75,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     tasks: TaskRegistry | None = None
     executor: CatalogToolExecutor | None = None
     gates: Gates = msgspec.field(default_factory=Gates)
+    approvals: OperatorApprovals | None = None
     clock: Timers = SYSTEM_CLOCK
     stamp: Clock = SYSTEM_CLOCK
     control_errors: ControlErrors = ControlErrors.FAIL

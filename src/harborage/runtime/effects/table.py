@@ -6,7 +6,7 @@ One `AgentEffects` serves all runs of a process; each is admitted with its live 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from harborage.planner import (
 from harborage.runtime.durable.steps import Act, Change, EffectTable, Note, Recovery, StepCall, Think, Wait, Waiting
 from harborage.runtime.effects.approval.errors import ApprovalCancelledError
 from harborage.runtime.effects.approval.model import ApprovalRequest
+from harborage.runtime.effects.approval.operator import ASKS, DENIED, ToolApproval
 from harborage.runtime.effects.background import follow_spawned
 from harborage.runtime.effects.completion import (
     TASK_ERROR_FETCH,
@@ -58,6 +59,7 @@ from harborage.runtime.loop.controls import ControlEvent, ControlType
 from harborage.runtime.loop.dispatch import Approval, Dispatched, not_done
 from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome, failed, self_cancelled
 from harborage.runtime.loop.payload import validate_payload
+from harborage.runtime.loop.seam import GatedTools
 from harborage.runtime.loop.state import OpenPause, Planned, Steered, SteerRequest
 from harborage.state.errors import DatabaseError
 from harborage.tasks import TaskFailure
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
     from harborage.identity import Quadruple
     from harborage.runtime.durable.mailbox import AnswerRouter
     from harborage.runtime.effects.approval.gate import ApprovalGate
+    from harborage.runtime.effects.approval.operator import OperatorApprovals
     from harborage.runtime.effects.run_resources import LiveRun
     from harborage.runtime.effects.services import AgentServices
     from harborage.runtime.loop.capabilities import Confirmation
@@ -297,9 +300,23 @@ class AgentEffects:
             return str(error)
         return ""
 
-    def _approve(self, call: StepCall) -> Awaitable[Approval]:
+    async def _approve(self, call: StepCall) -> Approval:
+        """What a person says of a call, unless an operator has decided about its tool."""
         wanted: CallTool = call.payload
-        return self._asked(call, wanted, self._services.gates.find(wanted.tool))
+        gates, live, operators = self._services.gates, self._live[call.run_id], self._services.approvals
+        policies = {} if operators is None else await operators.load(live.base.quadruple.tenant_id)
+        match policies.get(wanted.tool):
+            case ToolApproval.DENIED:
+                return Approval(refusal=DENIED.format(wanted.tool))
+            case ToolApproval.AUTO:
+                return Approval(args=wanted.args)
+            case ToolApproval.GATED:
+                return await self._asked(call, wanted, gates.confirming, ASKS)
+            case _:
+                gate = gates.find(wanted.tool)
+                if gate is None and isinstance(live.gated, GatedTools) and wanted.tool in live.gated.forced:
+                    return Approval(args=wanted.args)  # an operator wanted it asked about, and has taken that back
+                return await self._asked(call, wanted, gate)
 
     def _confirm(self, call: StepCall) -> Awaitable[Approval]:
         wanted: Confirmation = call.payload
@@ -377,7 +394,8 @@ class AgentEffects:
         self._live[call.run_id].was_cut_at_gate = True
 
     def _answer_due(self, call: StepCall) -> Waiting | None:
-        return self._due_at(self._services.gates.find(call.payload.tool), call)
+        pause = self._services.gates.idle_pause(self._live[call.run_id].key(call))
+        return None if pause is None else Waiting(pause.deadline)
 
     def _confirmation_due(self, call: StepCall) -> Waiting | None:
         return self._due_at(self._services.gates.confirming, call)
@@ -391,9 +409,23 @@ class AgentEffects:
         live = self._live[call.run_id]
         if held := withheld(live, call.payload.tool):
             return _held_back(held)
-        refusal = self._services.gates.refusal(call.payload.tool, live.gated)
+        operators = self._services.approvals
+        policies = None if operators is None else operators.known(live.base.quadruple.tenant_id)
+        if policies is None and operators is not None:
+            return self._tool_once_known(operators, live, call)
+        return self._tool_under(policies or {}, live, call)
+
+    async def _tool_once_known(self, operators: OperatorApprovals, live: LiveRun, call: StepCall) -> ToolOutcome:
+        """Make a call once it is known what operators have decided meanwhile, maybe in another process."""
+        return await self._tool_under(await operators.load(live.base.quadruple.tenant_id), live, call)
+
+    def _tool_under(
+        self, policies: Mapping[str, ToolApproval], live: LiveRun, call: StepCall
+    ) -> Awaitable[ToolOutcome]:
+        tool: str = call.payload.tool
+        refusal = self._services.gates.refusal(tool, live.gated, policies.get(tool))
         if not refusal and self._services.hooks is not None:
-            refusal = self._services.hooks.refusal(call.payload.tool, live.hooks)
+            refusal = self._services.hooks.refusal(tool, live.hooks)
         if not refusal and live.ledger is None:
             return self._called_with(live, call)
         return self._tool_allowed(live, call, refusal)

@@ -154,11 +154,14 @@ async def replay(
 
 def _with_current_guards(request: RunRequest, gated: GatedTools, hooks: tuple[str, ...]) -> RunRequest:
     """The same under the hooks and approvals of this runtime, which are compared, too. Under a policy for all tools
-    then and now what was recorded says which tools were registered when the run started."""
+    then and now what was recorded says which tools were registered when the run started. What an operator had decided
+    stays: it is no part of the runtime."""
     request = replace(request, hooks=hooks)
-    if request.gated is not None and request.gated.is_all and gated.is_all:
+    if request.gated is None:
+        return replace(request, gated=gated)
+    if request.gated.is_all and gated.is_all:
         return request
-    return replace(request, gated=gated)
+    return replace(request, gated=replace(gated, forced=request.gated.forced, waived=request.gated.waived))
 
 
 async def _run_over_record(

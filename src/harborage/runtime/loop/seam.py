@@ -78,14 +78,34 @@ class Durable(Protocol):
 
 
 class GatedTools(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which tools need approval, as a run records it when it starts: those of these names, or all but the exempt."""
+    """Which tools need approval, as a run records it when it starts: those of these names, or all but the exempt.
+
+    Over that, an operator has `forced` some and `waived` others.
+    """
 
     names: frozenset[str] = frozenset()
     is_all: bool = False
     exempt: frozenset[str] = frozenset()
+    forced: frozenset[str] = frozenset()
+    waived: frozenset[str] = frozenset()
 
     def __contains__(self, tool: object) -> bool:
+        if tool in self.forced or tool in self.waived:
+            return tool in self.forced
         return tool not in self.exempt if self.is_all else tool in self.names
+
+
+class ModelOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a caller set for the calls of a run's model, in place of what its agent says; unset fields change nothing.
+
+    `system_prompt` takes the place of the planner's own system prompt, where the planner has one.
+    """
+
+    reasoning_effort: str = ""
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    system_prompt: str = ""
 
 
 class InnerLimits(msgspec.Struct, frozen=True, array_like=True):
@@ -108,7 +128,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     planner and tools it has; it is empty for the only one of its runtime. `sub_agents` are those that it may call.
     `inner_limits` are further limits that the run is within, beside those of its tree. A run that `is_workflow` may
     call the waits of workflows. It `is_handed_over` when the
-    conversation of its parent is its own, and its answer that of the parent.
+    conversation of its parent is its own, and its answer that of the parent. `overrides` are for the calls of its model
+    alone, not for those of runs that it spawns.
     """
 
     who: Quadruple
@@ -135,6 +156,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     inner_limits: tuple[InnerLimits, ...] = ()
     is_handed_over: bool = False
     is_workflow: bool = False
+    overrides: ModelOverrides | None = None
 
     def within(self, parent: RunRequest | None) -> RunRequest:
         """The same for a run that `parent` has spawned: it shares the limits of its tree, and keeps its agent's own."""

@@ -47,7 +47,7 @@ async def start(call: Call, asked: StartRequest) -> Started:
     agent = _agent(call, asked.agent)
     try:
         await parts.sessions.visit(who)
-        begun = await RunStarter(parts, call.services.clock).begin(
+        begun = await RunStarter(parts, call.services.clock, takes_overrides=True).begin(
             agent,
             asked.query,
             who=who,

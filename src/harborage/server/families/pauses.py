@@ -139,6 +139,7 @@ async def _snapshot(call: Call, pause: Pause, agent: str) -> PauseSnapshot:
         approvers=(f"user:{pause.identity.user_id}", f"scope:{TokenScope.ADMIN}"),
         agent_name=agent,
         decision="" if pause.decision is None else str(pause.decision),
+        by=None if pause.answered_by is None else WireIdentity.of(pause.answered_by),
     )
 
 

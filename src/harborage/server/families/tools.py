@@ -14,8 +14,10 @@ from harborage.protocol.errors import Code, ProtocolError
 from harborage.protocol.methods import TokenScope
 from harborage.protocol.wire.common import NO_TIME
 from harborage.protocol.wire.tools import (
+    ApprovalPolicySet,
     ListTools,
     OAuthRevoked,
+    SetApprovalPolicy,
     SizeBucket,
     ToolAggregates,
     ToolContent,
@@ -27,6 +29,7 @@ from harborage.protocol.wire.tools import (
     ToolRow,
     ToolsListed,
 )
+from harborage.runtime.effects.approval.operator import ToolApproval
 from harborage.server.families.paging import checked_page, cut_page, page_count
 from harborage.server.families.tool_usage import Rate, last_used, rates, result_sizes
 from harborage.server.services import Endpoint
@@ -77,7 +80,8 @@ async def list_tools(call: Call, asked: ListTools) -> ToolsListed:
     _check_filter(asked.filter)
     offered = _offered(call)
     used = await last_used(call, offered)
-    rows = [_row(name, one, used) for name, one in sorted(offered.items())]
+    decided = await call.parts.approvals.load(call.who.tenant_id)
+    rows = [_row(name, one, used, decided) for name, one in sorted(offered.items())]
     found = [row for row in rows if _is_found(row, asked.filter)]
     return ToolsListed(
         tools=cut_page(found, page, page_size),
@@ -97,7 +101,7 @@ async def list_tools(call: Call, asked: ListTools) -> ToolsListed:
 async def get_tool(call: Call, asked: ToolNamed) -> ToolRow:
     """Return one tool."""
     one = _find(call, asked.id)
-    return _row(asked.id, one, await last_used(call, (asked.id,)))
+    return await _shown(call, asked.id, one)
 
 
 async def describe_tool(call: Call, asked: ToolNamed) -> ToolDescribed:
@@ -105,7 +109,7 @@ async def describe_tool(call: Call, asked: ToolNamed) -> ToolDescribed:
     one = _find(call, asked.id)
     tool, policy = one.tool, one.descriptor.policy
     return ToolDescribed(
-        tool=_row(asked.id, one, await last_used(call, (asked.id,))),
+        tool=await _shown(call, asked.id, one),
         side_effect=str(tool.side_effects),
         args_schema=_schema(tool.args_schema),
         out_schema=_schema(tool.out_schema),
@@ -154,6 +158,23 @@ async def content_stats(call: Call, asked: ToolNamed) -> ToolContent:
     )
 
 
+async def set_approval_policy(call: Call, asked: SetApprovalPolicy) -> ApprovalPolicySet:
+    """Decide for the caller's tenant whether a person is asked about the calls of a tool, or whether it is called.
+
+    What the agent says itself is left to it again. It counts at once for calls that are not under way.
+    """
+    call.require(TokenScope.ADMIN, code=Code.IDENTITY_SCOPE_REQUIRED)
+    _check_id(call, asked.id)
+    if asked.policy not in APPROVAL_POLICIES:
+        text = f"tools.set_approval_policy: policy is one of {', '.join(APPROVAL_POLICIES)}"
+        raise ProtocolError(Code.INVALID_REQUEST, text)
+    one = _find(call, asked.id)
+    policy = None if asked.policy == _own_policy(asked.id, one) else ToolApproval(asked.policy)
+    await call.parts.approvals.set(call.who.tenant_id, asked.id, policy)
+    await audit_action(call, asked.id)
+    return ApprovalPolicySet(id=asked.id, policy=asked.policy)
+
+
 async def revoke_oauth(call: Call, asked: ToolNamed) -> OAuthRevoked:
     """End the sign-ins of a tool; there are none, because no tool of this server signs in."""
     call.require(TokenScope.ADMIN, code=Code.IDENTITY_SCOPE_REQUIRED)
@@ -197,7 +218,17 @@ def _find(call: Call, id: str) -> _Offered:
     return found
 
 
-def _row(name: str, one: _Offered, used: Mapping[str, datetime]) -> ToolRow:
+def _own_policy(name: str, one: _Offered) -> str:
+    """Return what the agent of a tool says of its calls."""
+    return "gated" if name in one.agent.gates else "auto"
+
+
+async def _shown(call: Call, name: str, one: _Offered) -> ToolRow:
+    decided = await call.parts.approvals.load(call.who.tenant_id)
+    return _row(name, one, await last_used(call, (name,)), decided)
+
+
+def _row(name: str, one: _Offered, used: Mapping[str, datetime], decided: Mapping[str, ToolApproval]) -> ToolRow:
     tool = one.tool
     is_of_agent = tool.transport in (Transport.MCP, Transport.A2A) or bool(tool.source)
     return ToolRow(
@@ -208,7 +239,7 @@ def _row(name: str, one: _Offered, used: Mapping[str, datetime]) -> ToolRow:
         scope="agent" if is_of_agent else "tenant",
         transport=TRANSPORTS[tool.transport],
         oauth_status="n/a",
-        approval_policy="gated" if name in one.agent.gates else "auto",
+        approval_policy=str(decided.get(name) or _own_policy(name, one)),
         reliability_tier=_tier(tool.side_effects),
         owner=one.agent.name,
         last_used_at=used.get(name, NO_TIME),
@@ -282,5 +313,6 @@ ENDPOINTS: Final = {
     "tools.describe": Endpoint(ToolNamed, ToolDescribed, describe_tool),
     "tools.metrics": Endpoint(ToolMetrics, ToolMeasured, measure_tool),
     "tools.content_stats": Endpoint(ToolNamed, ToolContent, content_stats),
+    "tools.set_approval_policy": Endpoint(SetApprovalPolicy, ApprovalPolicySet, set_approval_policy),
     "tools.revoke_oauth": Endpoint(ToolNamed, OAuthRevoked, revoke_oauth),
 }
