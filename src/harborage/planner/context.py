@@ -94,8 +94,8 @@ class RunContext(msgspec.Struct, kw_only=True):
     """What a planner reads to decide its next step.
 
     `query` is the request that started the run, `goal` what it now aims at. `instructions` are those that a function of
-    the agent gave for this run, beside the planner's own. `system_prompt` takes the place of the planner's own.
-    `tool_context` is never shown to the model.
+    the agent, or who started this run, gave for it, beside the planner's own. `system_prompt` takes the place of the
+    planner's own. `tool_context` is never shown to the model.
     `pictures` are those that results refer to, by the ids of their artifacts.
     `input_artifacts` are what the user attached, the same at every step; `session_artifacts` what the session holds
     now, `artifacts_at_start` what it held at the run's first step, None where that is unknown: a prompt that begins

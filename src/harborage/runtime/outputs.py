@@ -55,6 +55,11 @@ class OutputType(Generic[T]):
         self._takes_text = takes_text
 
     @property
+    def takes_text(self) -> bool:
+        """Whether a plain text is a value of the type."""
+        return self._takes_text
+
+    @property
     def inner_schema(self) -> dict[str, Any]:
         """The schema of the value alone, without the wrapper."""
         if not self._is_wrapped:

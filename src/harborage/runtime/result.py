@@ -64,7 +64,7 @@ async def read_result(run_id: str, finish: Finish, read: Read, decode: Callable[
     record = await read(run_id)
     history = build_history(record)
     messages = (*earlier_messages(record), *messages_of(history, finish))
-    usage = await _usage(history, read)
+    usage = await tree_usage(history, read)
     if finish.reason is not FinishReason.GOAL:
         raise not_reached(run_id, finish, messages, usage)
     return Result(
@@ -89,7 +89,7 @@ def not_reached(run_id: str, finish: Finish, messages: Sequence[Message], usage:
     )
 
 
-async def _usage(history: RunHistory, read: Read) -> Totals:
+async def tree_usage(history: RunHistory, read: Read) -> Totals:
     """What the run and all runs below it used."""
     total, left, seen = history.totals, [child.task_id for child in history.children], {history.run_id}
     while left and len(seen) < _MOST_RUNS:

@@ -46,7 +46,9 @@ class RunEvents:
     """One reader of one run; `since` is a sequence number below all events of the run. Read it once.
 
     Retained events are yielded from the sequence number after `after` on. The tasks that the run has spawned are known
-    from its events; if the bus has dropped some of those, they are read from `tasks`.
+    from its events; if the bus has dropped some of those, they are read from `tasks`. A `subscription` to the session
+    that was opened before anything that is to be read happened has all of it, pieces of answers too, which no bus
+    retains; the reader ends it.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class RunEvents:
         since: int = 0,
         after: int = 0,
         children: bool = True,
+        subscription: Subscription | None = None,
     ) -> None:
         self._who = who
         self._id = who.run_id
@@ -67,6 +70,7 @@ class RunEvents:
         self._bus = bus
         self._tasks = tasks
         self._children = children
+        self._opened = subscription
         self._tree = {who.run_id}
         # The sequence number of the last event of the session that was examined.
         self._last_seen = since
@@ -83,13 +87,14 @@ class RunEvents:
             BusClosedError, SubscriberLimitReachedError, ReplayUnavailableError: the bus cannot be read.
             DatabaseError: the status of the run could not be read.
         """
-        subscription = self._bus.subscribe(self._session)
+        subscription, has_all = self._opened or self._bus.subscribe(self._session), self._opened is not None
         while True:
             crew = Crew(lambda name, error: _log.error("%s: %s", name, error_reason(error)))
             try:
                 # Checked before the replay: the last event of a run that is over is in it, or is no longer retained.
-                await self._check_over()
-                for event in await self._read_retained():
+                if not has_all:
+                    await self._check_over()
+                for event in () if has_all else await self._read_retained():
                     # Earlier events were read only for the tasks that they spawned.
                     if event.sequence > self._after:
                         yield event
@@ -97,6 +102,7 @@ class RunEvents:
                         return
                 if self._is_over:
                     break
+                has_all = False
                 crew.start(self._end_with_run(subscription), f"events of {self._id}")
                 async for received in subscription:
                     for event in await self._accept(received):

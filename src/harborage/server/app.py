@@ -24,6 +24,7 @@ from harborage.server.flows import Flows, NoFlows
 from harborage.server.http import json_response
 from harborage.server.links import Links
 from harborage.server.mcp_servers import McpServers, NoMcpServers
+from harborage.server.openai.routes import OpenAIRoutes
 from harborage.server.services import Issuer, ServerOptions, Services
 from harborage.server.stream import Streams
 from harborage.store import RunQuery
@@ -82,6 +83,7 @@ class Server:
         self.gate = gate
         self._is_draining = False
         self.streams = Streams(self.services, gate)
+        self.openai = OpenAIRoutes(self.services, gate)
         self._document: Response | None = None
         self._dispatcher = Dispatcher(self.services, gate, ENDPOINTS)
         last = [] if fallback is None else [Route("/{path:path}", fallback, methods=[*_VERBS, "OPTIONS"])]
@@ -99,12 +101,14 @@ class Server:
         await (self._dispatcher if is_method else self._others)(scope, receive, send)
 
     def drain(self) -> None:
-        """Say on `/readyz` that the server is stopping, and end the open streams, each with a whole frame.
+        """Say on `/readyz` that the server is stopping, and end the open streams, each with a whole frame, and requests
+        that wait for a run.
 
         So no new work is sent to it; running work goes on, and clients connect again to its successor.
         """
         self._is_draining = True
         self.streams.drain()
+        self.openai.drain()
 
     def _routes(self) -> list[BaseRoute]:
         families = [Route(f"/v1/{family}/{{verb:path}}", _Posted(self._dispatcher)) for family in _FAMILIES]
@@ -113,6 +117,7 @@ class Server:
             Route("/readyz", self._ready, methods=_VERBS),
             Route(METHODS["events.subscribe"].path, self.streams),
             Route("/v1/openapi.json", self._openapi, methods=["GET"]),
+            *self.openai.routes(),
             *families,
             Links(self.services).route(),
         ]

@@ -32,6 +32,7 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `origins` are those whose pages may call it from a browser; `any_origin` is for development alone. `base_url` is
     where clients reach it; empty takes the address of each request. `is_mock` says that no real model answers.
+    `answer_timeout` is how long a request on the paths of OpenAI waits for a run; a stream, for each next thing of it.
     """
 
     origins: tuple[str, ...] = ()
@@ -42,6 +43,7 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_artifact_bytes: int = MAX_ARTIFACT_BYTES
     keepalive: float = 15
     body_timeout: float = 60
+    answer_timeout: float = 570
     heavy_bytes: int = 32_768
     is_mock: bool = False
 
@@ -49,6 +51,7 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
         at_least(1, self.max_artifact_bytes, "max_artifact_bytes", is_whole=True)
         at_least(1, self.heavy_bytes, "heavy_bytes", is_whole=True)
         at_least(0.001, self.body_timeout, "body_timeout")
+        at_least(0.001, self.answer_timeout, "answer_timeout")
         if not all(one.strip() for one in names_of(self.origins, "origins")):
             raise InvalidOptionError("origins", self.origins, "origins such as 'https://console.example'")
 

@@ -35,6 +35,7 @@ from harborage.runtime.loop.capabilities import (
     Transform,
     Verdict,
 )
+from harborage.runtime.loop.context import add_instructions
 from harborage.runtime.loop.dispatch import Called
 from harborage.tasks import TaskFailure
 from harborage.tools import CatalogView
@@ -196,7 +197,7 @@ class _Asking:
 
     def recall_instructions(self, call: StepCall, text: str) -> None:
         """Let the planner of a run see its recorded instructions."""
-        self._live[call.run_id].base.instructions = text
+        add_instructions(self._live[call.run_id].base, text)
 
     async def withheld(self, call: StepCall) -> tuple[str, ...]:
         """The tools that the run that begins is not offered, because they say so.

@@ -42,6 +42,7 @@ class ContextUnavailableError(HarborageError):
 class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a provider adds to the context of a run's planner; the fields mean what they mean in `RunContext`.
 
+    `instructions` are for this run alone, beside those of its agent; a planner that has no prompt does not read them.
     Everything but `handles` is recorded, so it must have a JSON form. `handles` are live objects for the run's tools
     (`CallContext.handle(name)`): they stay in this process until the run ends here, and no other run reaches them.
     """
@@ -54,6 +55,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasoning_replay: ReasoningReplayMode | None = None
     tool_context: ToolContext = ToolContext()
     handles: Mapping[str, Any] = {}
+    instructions: str = ""
 
     def __post_init__(self) -> None:
         if self.reasoning_replay is not None:
@@ -191,6 +193,7 @@ def merged(named: Sequence[tuple[str, Context]]) -> Context:
             handles=_unique(handle for one in given for handle in one.tool_context.handles),
         ),
         handles={name: value for one in given for name, value in one.handles.items()},
+        instructions="\n\n".join(one.instructions for one in given if one.instructions),
     )
 
 
@@ -207,6 +210,13 @@ def apply_context(base: RunContext, context: Context, *, max_skills: int) -> Non
     base.tool_context = context.tool_context
     if context.hints is not None:
         base.hints = context.hints
+    add_instructions(base, context.instructions)
+
+
+def add_instructions(base: RunContext, text: str) -> None:
+    """Add instructions to those of a run, once: a run that is brought back is told them again."""
+    if text and text not in base.instructions:
+        base.instructions = f"{base.instructions}\n\n{text}" if base.instructions else text
 
 
 def _tier(values: Sequence[tuple[str, Any]]) -> Any:
