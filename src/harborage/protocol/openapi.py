@@ -35,8 +35,16 @@ class Shapes(NamedTuple):
     answer: type[msgspec.Struct]
 
 
-def document(shapes: Mapping[str, Shapes], methods: Iterable[Method], *, title: str, version: str) -> dict[str, Any]:
-    """Return the document for those of `methods` that have shapes, and for the stream of events."""
+def document(
+    shapes: Mapping[str, Shapes],
+    methods: Iterable[Method],
+    *,
+    title: str,
+    version: str,
+    others: Mapping[str, Any] = {},
+) -> dict[str, Any]:
+    """Return the document for those of `methods` that have shapes, for the stream of events, and for `others`: the
+    items of paths that are no methods."""
     offered = [method for method in methods if method.name in shapes]
     types: list[Any] = [ErrorBody]
     for method in offered:
@@ -51,7 +59,7 @@ def document(shapes: Mapping[str, Shapes], methods: Iterable[Method], *, title: 
         "openapi": OPENAPI_VERSION,
         "info": {"title": title, "version": version, "x-harbor-protocol-version": PROTOCOL_VERSION},
         "security": [{"token": []}],
-        "paths": paths,
+        "paths": {**paths, **others},
         "components": {
             "schemas": components,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}},

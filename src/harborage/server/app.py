@@ -130,6 +130,7 @@ class Server:
         if self._document is None:
             from harborage import __version__
             from harborage.protocol.openapi import Shapes, document
+            from harborage.server.openai.description import PATHS
 
             shapes = {
                 name: Shapes(endpoint.request, endpoint.answer)
@@ -137,7 +138,8 @@ class Server:
                 if endpoint.is_offered(self.services)
             }
             title = self.services.options.display_name or "Harborage"
-            self._document = json_response(document(shapes, ALL_METHODS.values(), title=title, version=__version__))
+            made = document(shapes, ALL_METHODS.values(), title=title, version=__version__, others=PATHS)
+            self._document = json_response(made)
         return self._document
 
     async def _ready(self, _: Request) -> Response:

@@ -124,6 +124,7 @@ def test_every_field_of_a_context_reaches_the_planner() -> None:
         "planning_hints": PlanningHints(constraints="c"),
         "reasoning_replay": ReasoningReplayMode.TEXT,
         "tool_context": ToolContext(serializable={"k": 1}),
+        "instructions": "Be brief.",
     }
     assert {*given, "handles"} == set(Context.__struct_fields__)
     base = RunContext(quadruple=Quadruple("t", "u", "s", "r"))
@@ -132,6 +133,15 @@ def test_every_field_of_a_context_reaches_the_planner() -> None:
     base = RunContext(quadruple=Quadruple("t", "u", "s", "r"), planning_hints=PlanningHints(disallow_tools=("pay",)))
     apply_context(base, Context(**given), max_skills=1)
     assert base.planning_hints == PlanningHints(constraints="c", disallow_tools=("pay",))  # the operator's stay
+
+
+def test_instructions_add_up_and_are_told_once() -> None:
+    """Also where a run is brought back, and told them again."""
+    base = RunContext(quadruple=Quadruple("t", "u", "s", "r"), instructions="Be kind.")
+    given = merged([("one", Context(instructions="Be brief.")), ("two", Context(instructions="No emoji."))])
+    for _ in range(2):
+        apply_context(base, given, max_skills=1)
+    assert base.instructions == "Be kind.\n\nBe brief.\n\nNo emoji."
 
 
 def test_live_objects_are_recorded_by_a_name_of_their_run() -> None:

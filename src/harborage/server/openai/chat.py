@@ -20,7 +20,7 @@ from harborage.server.openai.inputs import read_chat
 from harborage.server.openai.options import CHAT, check_format, check_options, output_of
 from harborage.server.openai.requests import answer_run, asked_of, found_run, left, outcome, start_run
 from harborage.server.openai.sending import frame, limited
-from harborage.server.openai.snapshot import Snapshot, Text, ToolCall, read_snapshot
+from harborage.server.openai.snapshot import Snapshot, Text, ToolCall, read_snapshot, with_values
 from harborage.store import Status
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Chat:
         events = follow(self._services, going)
         try:
             async for shown in limited(events, self._services.options.answer_timeout):
-                for one in writer.show(shown):
+                for one in writer.show(await with_values(self._services, asked.caller, going.run, shown)):
                     yield one
         except TimeoutError:
             yield frame(_too_late(going.run.id).body)
@@ -182,11 +182,12 @@ class _Writer:
             case Decided():
                 return []
             case Called():
-                call = {"id": shown.id, "name": shown.tool, "arguments": shown.args}
-                return [self._told(f"{shown.tool}({shown.args})", call)]
+                args = shown.args or "{}"
+                call = {"id": shown.id, "name": shown.tool, "arguments": args}
+                return [self._told(f"{shown.tool}({args})", call)]
             case Returned():
                 call = {"id": shown.id, "name": shown.tool, **_came_of(shown.output, shown.error)}
-                return [self._told(f"→ {_shortened(shown.error or shown.output)}", call)]
+                return [self._told(f"→ {_shortened(shown.error or shown.output or '')}", call)]
             case _ as unreachable:
                 assert_never(unreachable)
 

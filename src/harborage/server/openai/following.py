@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from msgspec import UNSET
 
-from harborage.events import EventType, LLMCompletionChunkPayload
+from harborage.events import EventType, LLMCompletionChunkPayload, Subscription
 from harborage.events.payloads.planner import DecisionPayload
 from harborage.events.payloads.tools import (
     ToolCompletedPayload,
@@ -24,12 +24,12 @@ from harborage.events.payloads.tools import (
     ToolPolicyExhaustedPayload,
 )
 from harborage.planner.decisions import ChunkKind
+from harborage.runtime.run import Run
 from harborage.runtime.run_events import RunEvents
 
 if TYPE_CHECKING:
-    from harborage.events import Event, Subscription
+    from harborage.events import Event
     from harborage.runtime.loop.pauses import Pause
-    from harborage.runtime.run import Run
     from harborage.server.services import Services
 
 
@@ -56,20 +56,30 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class Called(msgspec.Struct, frozen=True):
-    """A call began; `id` is unique within the run, `args` is JSON without secrets."""
+    """A call began; `id` is unique within the run, `args` is JSON without secrets, None where its event has none."""
 
     id: str
     tool: str
-    args: str
+    args: str | None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has its arguments."""
+        return self.args is not None
 
 
 class Returned(msgspec.Struct, frozen=True):
-    """A call ended, with an output or an error."""
+    """A call ended, with an output or an error; it has neither where its event has not."""
 
     id: str
     tool: str
-    output: str = ""
+    output: str | None = None
     error: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has what came of the call."""
+        return self.output is not None or bool(self.error)
 
 
 Shown: TypeAlias = Wrote | Reasoned | Ended | Decided | Called | Returned
@@ -150,10 +160,10 @@ def _shown(event: Event, run_id: str) -> Shown | None:
         case ToolInvokedPayload():
             cut = payload.args_cut
             args = payload.args if cut is UNSET else msgspec.json.encode(cut)
-            return Called(_id(payload.call_id), payload.tool_name, "{}" if args is UNSET else bytes(args).decode())
+            return Called(_id(payload.call_id), payload.tool_name, None if args is UNSET else bytes(args).decode())
         case ToolCompletedPayload():
             result = payload.result if payload.result_cut is UNSET else msgspec.json.encode(payload.result_cut)
-            text = "" if result is UNSET else plain_text(bytes(result))
+            text = None if result is UNSET else plain_text(bytes(result))
             return Returned(_id(payload.call_id), payload.tool_name, text)
         case ToolFailedPayload():
             return Returned(_id(payload.call_id), payload.tool_name, error=payload.error_message or payload.error_class)

@@ -179,7 +179,7 @@ class _Reader:
     def _add_call(self, call_id: Any, name: Any, args: Any, place: str) -> None:
         if not isinstance(name, str) or not name or not isinstance(args, str | None):
             raise bad_input(f"{place}: a call has a name and its arguments as a text", place)
-        self._messages.append(Message(role=Speaker.ASSISTANT, tool=name, args=args or "{}"))
+        self._messages.append(Message(role=Speaker.ASSISTANT, tool=name, args="{}" if args is None else args))
         self._tools[str(call_id)] = name
         self._last = None
 

@@ -12,6 +12,7 @@ from harborage.errors import HarborageError, error_text
 from harborage.events import Filter
 from harborage.protocol.decoding import parse_body
 from harborage.runtime.durable.engine import RunEndedError
+from harborage.runtime.effects.agent_parts import AgentParts
 from harborage.runtime.loop.context import Context
 from harborage.server.http import read_body
 from harborage.server.openai.answering import find_pause, find_run, send_answer
@@ -20,12 +21,12 @@ from harborage.server.openai.following import Going, follow
 from harborage.server.openai.options import flag_option, served_agent, tags_of
 from harborage.server.openai.sending import done_within
 from harborage.server.openai.snapshot import Snapshot, read_snapshot
+from harborage.server.services import Caller
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from harborage.events import Subscription
-    from harborage.runtime.effects.agent_parts import AgentParts
     from harborage.runtime.loop.pauses import Pause
     from harborage.runtime.messages import Message
     from harborage.runtime.run import Run
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from harborage.server.openai.answering import Verdict
     from harborage.server.openai.inputs import Said
     from harborage.server.openai.sending import OpenRequests
-    from harborage.server.services import Caller, Services
+    from harborage.server.services import Services
 
 BODY_CAP: Final = 32 * 1024 * 1024
 """How many bytes a request may have; pictures and files stand in it."""

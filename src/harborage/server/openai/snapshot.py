@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -12,24 +13,23 @@ from harborage import codec
 from harborage.planner import Finish, FinishReason
 from harborage.protocol.methods import Method
 from harborage.runtime.history.model import CallStatus, Totals
-from harborage.runtime.history.overview import call_id
+from harborage.runtime.loop.outcome import call_id
 from harborage.runtime.loop.workflow_waits import WAITS
+from harborage.runtime.pending import Pending
 from harborage.runtime.result import tree_usage
 from harborage.server.families.runs import find_row, read_entries, read_overview, views_of
 from harborage.server.openai.answering import is_approval, question_text
-from harborage.server.openai.following import is_question
+from harborage.server.openai.following import Called, Returned, is_question
 from harborage.server.openai.options import output_of
 from harborage.server.services import Call
 from harborage.store import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from harborage.runtime.history.model import CallMade
     from harborage.runtime.history.overview import Overview
-    from harborage.runtime.pending import Pending
     from harborage.runtime.run import Run
     from harborage.server.families.run_views import RunViews
+    from harborage.server.openai.following import Shown
     from harborage.server.services import Caller, Services
 
 METHOD: Final = Method(name="openai", path="/v1/responses")
@@ -135,6 +135,19 @@ async def read_snapshot(services: Services, caller: Caller, run: Run[Any], since
         questions=questions,
         steps=len(history.steps),
     )
+
+
+async def with_values(services: Services, caller: Caller, run: Run[Any], shown: Shown) -> Shown:
+    """Return what is shown of a call with its arguments and its result: from the record, where its event has none."""
+    if not isinstance(shown, Called | Returned) or shown.is_whole:
+        return shown
+    known = await read_snapshot(services, caller, run)
+    found = next((one for one in known.calls if one.id == shown.id), None)
+    if found is None:
+        return shown
+    if isinstance(shown, Called):
+        return Called(shown.id, shown.tool, found.args)
+    return Returned(shown.id, shown.tool, found.output or "", found.error)
 
 
 async def _questions(run: Run[Any]) -> tuple[Pending, ...]:
