@@ -36,18 +36,17 @@ class _Quiet(uvicorn.Server):
 @asynccontextmanager
 async def serving(app: Any) -> AsyncIterator[str]:
     """Serve an ASGI application on a free port of this machine; gives its url."""
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(app, lifespan="off", log_level="error", timeout_graceful_shutdown=1)
-    server = _Quiet(config)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(server.serve([listener]))
-        try:
-            await server.is_serving.wait()
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = server.force_exit = True
-    listener.close()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(app, lifespan="off", log_level="error", timeout_graceful_shutdown=1)
+        server = _Quiet(config)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(server.serve([listener]))
+            try:
+                await server.is_serving.wait()
+                yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            finally:
+                server.should_exit = server.force_exit = True
 
 
 class CuttingProxy:

@@ -10,7 +10,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 from rich.console import Console
@@ -27,10 +27,12 @@ from harborage.cli.questions import (
     shown_args,
 )
 from harborage.cli.status import reason_of, status_of
-from harborage.cli.storage import WrongUseError, open_kept_storage, release_expired_leases
+from harborage.cli.storage import WrongUseError, is_server, open_kept_storage, release_expired_leases
 from harborage.cli.text import arguments, printable, shortened
+from harborage.client.run import ControlFate
 from harborage.clock import SYSTEM_CLOCK
 from harborage.events import DurableEventBus
+from harborage.ids import new_id
 from harborage.runtime.durable.engine import RunNotFoundError
 from harborage.runtime.durable.stored import StoredEngine
 from harborage.runtime.history import all_runs, find_run
@@ -62,6 +64,22 @@ _LOOK_S: Final = 0.05
 _MANY: Final = 1 << 30
 
 
+class Sender(Protocol):
+    """Sends controls to a run, in a database or on a server."""
+
+    async def answer(self, question: Pause, type: ControlType, payload: dict[str, Any]) -> None:
+        """Send the one answer to a question.
+
+        Raises:
+            AlreadyResumedError: another answer came first.
+        """
+        ...
+
+    async def send(self, type: ControlType, payload: dict[str, Any]) -> ControlFate:
+        """Send a control, and return what is known of its fate soon after."""
+        ...
+
+
 class ControlTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The run that a control is sent to, and its open questions with those of its tasks.
 
@@ -71,11 +89,7 @@ class ControlTarget(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     record: RunRow
     questions: tuple[Pause, ...]
-    run: Run
-    engine: StoredEngine
-    bus: DurableEventBus
-    pauses: Coordinator
-    store: Store
+    sender: Sender
 
     def only_question(self, command: str) -> Pause:
         """Return the one open question; `command` is the command that answers it.
@@ -119,7 +133,27 @@ class ControlTarget(msgspec.Struct, frozen=True, kw_only=True):
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             raise WrongUseError("nothing was sent")
 
-    async def send_answer(self, question: Pause, type: ControlType, payload: dict[str, Any]) -> None:
+
+class _StoredSender:
+    """Sends controls to a run in a database; the worker that executes it applies them."""
+
+    def __init__(
+        self, record: RunRow, engine: StoredEngine, bus: DurableEventBus, pauses: Coordinator, store: Store
+    ) -> None:
+        self.record = record
+        self.engine = engine
+        self.pauses = pauses
+        self.store = store
+        self.run = Run(record.quadruple, engine, bus, pauses, scope=Scope.ADMIN)
+
+    async def send(self, type: ControlType, payload: dict[str, Any]) -> ControlFate:
+        """Queue a control; nobody waits here for the worker that applies it."""
+        who = self.record.quadruple
+        control = ControlEvent(type, who, Scope.ADMIN, who.tenant_id, payload or None, new_id())
+        await self.engine.send(who.run_id, control)
+        return ControlFate(event_id=control.event_id, control=str(type), fate="sent")
+
+    async def answer(self, question: Pause, type: ControlType, payload: dict[str, Any]) -> None:
         """Send the one answer to a question; while a worker executes the run, wait up to two seconds for its effect.
 
         Raises:
@@ -132,13 +166,13 @@ class ControlTarget(msgspec.Struct, frozen=True, kw_only=True):
         except AlreadyResumedError as error:
             resolved = await self._wait_until_resolved(question)
             if resolved is not None:
-                raise AlreadyResumedError(resolved.token, message=_describe_resolved(resolved)) from error
+                raise AlreadyResumedError(resolved.token, message=describe_resolved(resolved)) from error
             what = describe_question(question)
             text = f"{what} was already answered{await self._describe_sent(question)}; {next_step(self.record)}"
             raise AlreadyResumedError(question.token, message=text) from error
         resolved = await self._wait_until_resolved(question)
         if resolved is not None and resolved.decision != _DECISIONS[type]:
-            raise AlreadyResumedError(resolved.token, message=_describe_resolved(resolved))
+            raise AlreadyResumedError(resolved.token, message=describe_resolved(resolved))
 
     async def _describe_sent(self, question: Pause) -> str:
         """Return what the answer is that no worker has applied yet, by whom and when; "" when it is gone by now."""
@@ -163,38 +197,36 @@ class ControlTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def open_target(url: str, name: str) -> AsyncIterator[ControlTarget]:
+async def open_target(place: str, name: str) -> AsyncIterator[ControlTarget]:
     """Open the run that `name` names on the command line: by an id, a token, or the beginning of either.
 
     Raises:
         RunNotFoundError, RunPrefixError: it names no run, or several.
         NoDatabaseError, StateError: there is no database, or it cannot be read.
+        RemoteError, RemoteUnreachableError: the server refused, or none answered.
         AlreadyResumedError: it is the token of a question that was answered before.
     """
-    async with open_kept_storage(url, writes=True) as storage:
+    if is_server(place):
+        from harborage.cli.server_target import open_server_target
+
+        async with open_server_target(place, name) as target:
+            yield target
+        return
+    async with open_kept_storage(place, writes=True) as storage:
         await release_expired_leases(storage)
         bus = DurableEventBus(storage.store)
         pauses = Coordinator(bus=bus, store=storage.store)
         engine = StoredEngine(storage.store, pauses)
         try:
-            record, questions = await _find(storage, name, pauses, url)
-            run = Run(record.quadruple, engine, bus, pauses)
-            yield ControlTarget(
-                name=name,
-                record=record,
-                questions=tuple(questions),
-                run=run,
-                engine=engine,
-                bus=bus,
-                pauses=pauses,
-                store=storage.store,
-            )
+            record, questions = await _find(storage, name, pauses, place)
+            sender = _StoredSender(record, engine, bus, pauses, storage.store)
+            yield ControlTarget(name=name, record=record, questions=tuple(questions), sender=sender)
         finally:
             await engine.aclose()
             await bus.aclose()
 
 
-def _describe_resolved(resolved: Pause) -> str:
+def describe_resolved(resolved: Pause) -> str:
     at = "" if resolved.resumed_at is None else f" at {resolved.resumed_at:%Y-%m-%d %H:%M:%S} UTC"
     by = f" by {printable(resolved.resolved_by, keep='')}" if resolved.resolved_by else ""
     return f"{describe_question(resolved)} was already answered: {resolved.decision}{by}{at}"
@@ -228,7 +260,7 @@ async def _find_question(pauses: Coordinator, token: str) -> Pause | None:
     except PauseNotFoundError:
         return None
     if not found.is_paused:
-        raise AlreadyResumedError(found.token, message=_describe_resolved(found))
+        raise AlreadyResumedError(found.token, message=describe_resolved(found))
     return found
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
 from cyclopts import Parameter
 
-from harborage.cli.storage import Debug, RunId, StorageUrl, flag, run_command, storage_url
+from harborage.cli.storage import Debug, RunId, ServerUrl, StorageUrl, flag, place_of, run_command
 
 if TYPE_CHECKING:
     from harborage.runtime.pauses import Pause
@@ -42,6 +43,7 @@ def approve(
     args: Annotated[str, Parameter(help=_ARGS, show_default=False)] = "",
     remember: Annotated[str, Parameter(help=_REMEMBER, show_default=False)] = "",
     storage: StorageUrl = "",
+    url: ServerUrl = "",
     debug: Debug = False,
 ) -> int:
     """Approve the tool call, or the pause, that a run waits for.
@@ -56,19 +58,19 @@ def approve(
       1  the answer was refused, another came first, or the database failed
       2  wrong use: no such run, nothing to answer, not confirmed, no JSON object
     """
-    url = storage_url(storage, os.environ)
     if remember not in {"", "run", "always"}:
         return _wrong_use(f"--remember: {remember!r} is neither run nor always")
-    return run_command(lambda: _approve(url, run.strip(), reason, args.strip(), remember), debug=debug)
+    where = partial(place_of, storage, url, os.environ)
+    return run_command(lambda: _approve(where(), run.strip(), reason, args.strip(), remember), debug=debug)
 
 
-async def _approve(url: str, run: str, reason: str, args: str, remember: str) -> int:
+async def _approve(place: str, run: str, reason: str, args: str, remember: str) -> int:
     from harborage.cli.answers import Approve, parse_arguments
     from harborage.cli.control_target import describe_question, next_step, open_target
     from harborage.cli.questions import is_approval, schema_of, shown_args
     from harborage.runtime.loop.controls import ControlType
 
-    async with open_target(url, run) as target:
+    async with open_target(place, run) as target:
         question = target.only_question("approve")
         payload: dict[str, object] = {"token": question.token, "reason": reason}
         changed: dict[str, Any] | None = None
@@ -87,12 +89,14 @@ async def _approve(url: str, run: str, reason: str, args: str, remember: str) ->
                 return _wrong_use("--remember: only the approval of a call is remembered")
             payload["remember"] = remember
         target.confirm(question, "harborage approve")
-        await target.send_answer(question, ControlType.APPROVE, payload)
+        await target.sender.answer(question, ControlType.APPROVE, payload)
         sys.stdout.write(f"approved: {describe_question(question, changed)}; {next_step(target.record)}\n")
     return 0
 
 
-def reject(run: QuestionId, /, *, reason: Reason = "", storage: StorageUrl = "", debug: Debug = False) -> int:
+def reject(
+    run: QuestionId, /, *, reason: Reason = "", storage: StorageUrl = "", url: ServerUrl = "", debug: Debug = False
+) -> int:
     """Reject the tool call, or the pause, that a run waits for.
 
     A rejected call is not made, and the agent gets the reason. A run whose pause
@@ -105,18 +109,18 @@ def reject(run: QuestionId, /, *, reason: Reason = "", storage: StorageUrl = "",
       1  the answer was refused, another came first, or the database failed
       2  wrong use: no such run, nothing or too much to answer, not confirmed
     """
-    url = storage_url(storage, os.environ)
-    return run_command(lambda: _reject(url, run.strip(), reason), debug=debug)
+    where = partial(place_of, storage, url, os.environ)
+    return run_command(lambda: _reject(where(), run.strip(), reason), debug=debug)
 
 
-async def _reject(url: str, run: str, reason: str) -> int:
+async def _reject(place: str, run: str, reason: str) -> int:
     from harborage.cli.control_target import describe_question, next_step, open_target
     from harborage.runtime.loop.controls import ControlType
 
-    async with open_target(url, run) as target:
+    async with open_target(place, run) as target:
         question = target.only_question("reject")
         target.confirm(question, "harborage reject")
-        await target.send_answer(question, ControlType.REJECT, {"token": question.token, "reason": reason})
+        await target.sender.answer(question, ControlType.REJECT, {"token": question.token, "reason": reason})
         sys.stdout.write(f"rejected: {describe_question(question)}; {next_step(target.record)}\n")
     return 0
 
@@ -136,6 +140,7 @@ def answer(
     result: Annotated[str, Parameter(help=_RESULT, show_default=False)] = "",
     done: Annotated[bool, flag("The interrupted call acted and has no result.")] = False,
     storage: StorageUrl = "",
+    url: ServerUrl = "",
     debug: Debug = False,
 ) -> int:
     """Answer a run's question, or resolve an interrupted call.
@@ -151,19 +156,19 @@ def answer(
       1  the answer was refused, another came first, or the database failed
       2  wrong use: no such run, nothing to answer, not confirmed, no JSON
     """
-    url = storage_url(storage, os.environ)
     reply = _Reply(text=" ".join(text).strip(), result=result, has_no_result=done)
     if sum((bool(reply.text), bool(reply.result), reply.has_no_result)) != 1:
         return _wrong_use("give one answer: harborage answer RUN TEXT, or --result JSON, or --done")
-    return run_command(lambda: _answer(url, run.strip(), reply), debug=debug)
+    where = partial(place_of, storage, url, os.environ)
+    return run_command(lambda: _answer(where(), run.strip(), reply), debug=debug)
 
 
-async def _answer(url: str, run: str, reply: _Reply) -> int:
+async def _answer(place: str, run: str, reply: _Reply) -> int:
     from harborage.cli.control_target import describe_question, next_step, open_target
     from harborage.cli.questions import is_approval, is_interrupted_call, misfit_of
     from harborage.runtime.loop.controls import ControlType
 
-    async with open_target(url, run) as target:
+    async with open_target(place, run) as target:
         question = target.only_question("answer")
         if is_approval(question):
             call = describe_question(question)
@@ -182,7 +187,7 @@ async def _answer(url: str, run: str, reply: _Reply) -> int:
                 f"only an interrupted call has a result; answer with text: harborage answer {question.token} TEXT"
             )
         target.confirm(question, "harborage answer")
-        await target.send_answer(question, ControlType.RESUME, payload)
+        await target.sender.answer(question, ControlType.RESUME, payload)
         sys.stdout.write(f"answered: {describe_question(question)}; {next_step(target.record)}\n")
     return 0
 
@@ -198,6 +203,7 @@ def message(
     /,
     *text: Annotated[str, Parameter(help="The message.")],
     storage: StorageUrl = "",
+    url: ServerUrl = "",
     debug: Debug = False,
 ) -> int:
     """Send a message to a run; a run that waits for an answer gets it as that answer.
@@ -211,25 +217,26 @@ def message(
       1  it was refused, another answer came first, or the database failed
       2  wrong use: no such run, the run has ended, no text
     """
-    url, words = storage_url(storage, os.environ), " ".join(text).strip()
+    words = " ".join(text).strip()
     if not words:
         return _wrong_use('no message; example: harborage message RUN "use the second table"')
-    return run_command(lambda: _message(url, run.strip(), words), debug=debug)
+    where = partial(place_of, storage, url, os.environ)
+    return run_command(lambda: _message(where(), run.strip(), words), debug=debug)
 
 
-async def _message(url: str, run: str, text: str) -> int:
+async def _message(place: str, run: str, text: str) -> int:
     from harborage.cli.control_target import describe_question, next_step, open_target, require_unfinished
     from harborage.cli.questions import is_approval, is_interrupted_call
     from harborage.runtime.loop.controls import ControlType
 
-    async with open_target(url, run) as target:
+    async with open_target(place, run) as target:
         record = require_unfinished(target.record)
         questions = [one for one in target.questions if not (is_approval(one) or is_interrupted_call(one))]
         if len(questions) == 1:
-            await target.send_answer(questions[0], ControlType.RESUME, {"token": questions[0].token, "message": text})
+            await target.sender.answer(questions[0], ControlType.RESUME, {"token": questions[0].token, "message": text})
             sys.stdout.write(f"answered: {describe_question(questions[0])}; {next_step(record)}\n")
         else:
-            await target.run.message(text)
+            await target.sender.send(ControlType.USER_MESSAGE, {"message": text})
             sys.stdout.write(f"message sent to run {record.run_id}; {next_step(record)}\n")
     return 0
 
@@ -240,6 +247,7 @@ def cancel(
     *,
     now: Annotated[bool, flag("Stop the call in flight; without, the planner gets one more step.")] = False,
     storage: StorageUrl = "",
+    url: ServerUrl = "",
     debug: Debug = False,
 ) -> int:
     """Cancel a run that has not ended.
@@ -252,16 +260,17 @@ def cancel(
       1  the database failed
       2  wrong use: no such run, or the run has ended
     """
-    url = storage_url(storage, os.environ)
-    return run_command(lambda: _cancel(url, run.strip(), is_hard=now), debug=debug)
+    where = partial(place_of, storage, url, os.environ)
+    return run_command(lambda: _cancel(where(), run.strip(), is_hard=now), debug=debug)
 
 
-async def _cancel(url: str, run: str, *, is_hard: bool) -> int:
+async def _cancel(place: str, run: str, *, is_hard: bool) -> int:
     from harborage.cli.control_target import next_step, open_target, require_unfinished
+    from harborage.runtime.loop.controls import ControlType
 
-    async with open_target(url, run) as target:
+    async with open_target(place, run) as target:
         record = require_unfinished(target.record)
-        await target.run.cancel(hard=is_hard)
+        await target.sender.send(ControlType.CANCEL, {"hard": True} if is_hard else {})
         sys.stdout.write(f"cancelling run {record.run_id}; {next_step(record)}\n")
     return 0
 

@@ -50,12 +50,24 @@ async def find_named_run(store: Store, wanted: str, *, where: str, is_unfinished
     if exact:
         return exact[0]
     rows = await all_runs(store, RunQuery()) if wanted else []
+    chosen = choose_run(rows, wanted, where=where, is_unfinished=is_unfinished)
+    return await find_run(store, wanted, where=where) if chosen is None else chosen  # it says where it looked
+
+
+def choose_run(rows: Sequence[RunRow], wanted: str, *, where: str, is_unfinished: bool = False) -> RunRow | None:
+    """Return the one of `rows`, oldest first, that `wanted` names; None when it is not even like one of them.
+
+    Raises:
+        RunNotFoundError: there is none; the text names those with similar handles.
+        AmbiguousRunError: there are several; the text lists them.
+    """
     if wanted.lower() == LAST and rows:
         return next((one for one in reversed(rows) if not one.parent), rows[-1])
     typed = {wanted, as_read(wanted)}
     found = [one for one in rows if any(is_part(text, one.run_id) for text in typed)]
     if not found:
-        return await _not_found(store, wanted, rows, where)
+        _refuse_similar(wanted, rows, where)
+        return None
     if is_unfinished and len(found) > 1:
         started = root_runs([one for one in found if not one.status.is_final])
         found = started if len(started) == 1 else found
@@ -66,12 +78,16 @@ async def find_named_run(store: Store, wanted: str, *, where: str, is_unfinished
     return found[0]
 
 
-async def _not_found(store: Store, wanted: str, rows: Sequence[RunRow], where: str) -> RunRow:
-    """Say that there is no such run, and which ones have a similar handle."""
+def _refuse_similar(wanted: str, rows: Sequence[RunRow], where: str) -> None:
+    """Say that there is no such run, and which ones have a similar handle, if there are any.
+
+    Raises:
+        RunNotFoundError: there are some.
+    """
     names = handles(one.run_id for one in rows)
     near = similar(wanted, names.values()) if wanted else []
     if not near:
-        return await find_run(store, wanted, where=where)  # it says where it looked
+        return
     meant = "; ".join(_describe(one, names) for name in near for one in rows if names[one.run_id] == name)
     raise RunNotFoundError(wanted, message=f"no run {wanted!r} in {where}; did you mean {meant}?")
 

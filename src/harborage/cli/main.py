@@ -37,7 +37,16 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Answer a question, or resolve an interrupted call.",
     ),
     "message": ("harborage.cli.controls:message", "RUN TEXT [OPTIONS]", "Send a message to a run."),
+    "redirect": ("harborage.cli.steer:redirect", "RUN GOAL [OPTIONS]", "Give a run another goal."),
+    "inject": ("harborage.cli.steer:inject", "RUN JSON [OPTIONS]", "Give a run's planner context."),
+    "pause": ("harborage.cli.steer:pause", "RUN [OPTIONS]", "Pause a run at its next step."),
     "cancel": ("harborage.cli.controls:cancel", "RUN [OPTIONS]", "Cancel a run."),
+    "prioritize": ("harborage.cli.steer:prioritize", "RUN NUMBER [OPTIONS]", "Change the priority of a run."),
+    "steer": ("harborage.cli.steer:steer", "RUN CONTROL [TEXT] [OPTIONS]", "Send one of the nine controls to a run."),
+    "events": ("harborage.cli.events:events", "[RUN] [OPTIONS]", "Show the events of a server, also as they come."),
+    "tasks": ("harborage.cli.inspect:tasks", "[OPTIONS]", "List the tasks of a server."),
+    "inspect": ("harborage.cli.inspect:inspect", "RUN [OPTIONS]", "Show what a run on a server did, by its events."),
+    "topology": ("harborage.cli.topology:topology", "RUN [OPTIONS]", "Show the tree of what a run on a server did."),
     "replay": ("harborage.cli.history:replay", "RUN [OPTIONS]", "Replay a run offline, and compare."),
     "fork": ("harborage.cli.history:fork", "RUN --at STEP [OPTIONS]", "Start a new run from any step of another."),
     "freeze": ("harborage.cli.history:freeze", "RUN [OPTIONS]", "Turn a run into a test that passes offline."),
@@ -49,17 +58,24 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 }
 """Every command: the function that it calls, its arguments, and its help in one line."""
 
-PINNED = frozenset({"init", "scaffold", "validate"})
-"""Commands whose exit codes the protocol pins: wrong use of them ends with 1."""
+HIDDEN: dict[str, tuple[str, str]] = {
+    "inspect-events": ("harborage.cli.events:inspect_events", "[OPTIONS]"),
+    "inspect-runs": ("harborage.cli.inspect:inspect_runs", "[RUN] [OPTIONS]"),
+    "inspect-topology": ("harborage.cli.topology:inspect_topology", "RUN [OPTIONS]"),
+}
+"""Commands that help does not list: names that scripts of the original use."""
+
+PINNED = frozenset({"init", "scaffold", "validate", "events", "tasks", "inspect", "topology"})
+"""Commands whose exit codes the protocol pins, beside the hidden ones: wrong use of them ends with 1."""
 
 STDIN = "/dev/stdin"
 """What a - among the words of `run` stands for; the parser takes a - for an option."""
 
 _GROUPS = {
     "Work": ("run", "chat", "resume", "init", "scaffold", "models"),
-    "Look": ("pending", "runs", "doctor"),
+    "Look": ("pending", "runs", "events", "tasks", "inspect", "topology", "doctor"),
     "Answer": ("approve", "reject", "answer"),
-    "Steer": ("message", "cancel"),
+    "Steer": ("message", "redirect", "inject", "pause", "cancel", "prioritize", "steer"),
     "History": ("replay", "fork", "freeze"),
     "Serve": ("dev", "serve", "token", "validate"),
     "Other": ("completion", "version"),
@@ -159,11 +175,11 @@ def _call(words: list[str]) -> int:
     try:
         code = app()(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
-        name = words[0] if words[0] in COMMANDS else ""
+        name = words[0] if words[0] in COMMANDS or words[0] in HIDDEN else ""
         command = f"harborage {name}" if name else "harborage"
         unused = error.unused_tokens if isinstance(error, UnusedCliTokensError) else None
         text = f"Unexpected argument: {' '.join(unused)}" if unused else str(error)
-        if name in PINNED:
+        if name in PINNED or name in HIDDEN:
             from harborage.cli.pinned import INVOCATION_ERROR, fail
 
             return fail(name, _one_line(text), INVOCATION_ERROR, hint=f"{command} --help")
@@ -181,6 +197,8 @@ def app() -> App:
     commands = App(name="harborage", version=__version__, help_format="plaintext", help_formatter=_help_formatter())
     for name, (target, takes, _) in COMMANDS.items():
         commands.command(target, name=name, usage=f"Usage: harborage {name} {takes}".rstrip())
+    for name, (target, takes) in HIDDEN.items():
+        commands.command(target, name=name, usage=f"Usage: harborage {name} {takes}", show=False)
     return commands
 
 

@@ -28,7 +28,7 @@ _PIPED_WHAT: Final = 160
 _LEAST_WHAT: Final = 14
 _WIDE: Final = 110
 _NEVER: Final = datetime.max
-_MARKS: Final[Mapping[str, tuple[str, int]]] = {
+MARKS: Final[Mapping[str, tuple[str, int]]] = {
     "pending": ("◌", DIM),
     "running": ("◐", BLUE),
     "waiting": ("◆", YELLOW),
@@ -65,12 +65,12 @@ class ListedRun(msgspec.Struct, frozen=True, kw_only=True):
     def mark(self) -> tuple[str, int]:
         """The glyph of its status, and the colour of that."""
         if self.status != "waiting":
-            return _MARKS[self.status]
+            return MARKS[self.status]
         if self.pause is None:
             return "┄", DIM
         if is_interrupted_call(self.pause):
             return "▲", MAGENTA
-        return ("‖", YELLOW) if is_held_by_control(self.pause) else _MARKS["waiting"]
+        return ("‖", YELLOW) if is_held_by_control(self.pause) else MARKS["waiting"]
 
     @property
     def waits_for(self) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -15,12 +16,14 @@ from cyclopts.validators import Number
 
 from harborage.cli.storage import (
     RunId,
+    ServerUrl,
     StorageUrl,
     flag,
+    is_server,
     open_kept_storage,
+    place_of,
     release_expired_leases,
     run_command,
-    storage_url,
 )
 
 if TYPE_CHECKING:
@@ -50,6 +53,7 @@ def runs(
     all: Annotated[bool, flag("Show all of them.")] = False,
     json: Annotated[bool, flag(_JSON)] = False,
     storage: StorageUrl = "",
+    url: ServerUrl = "",
 ) -> int:
     """List the kept runs, or show what one of them did.
 
@@ -64,14 +68,14 @@ def runs(
       1  the database failed, or a journal is damaged
       2  wrong use: no such database, no such run, an id that several begin with
     """
-    url = storage_url(storage, os.environ)
+    where = partial(place_of, storage, url, os.environ)
     if action == "show":
         if not run.strip():
             sys.stderr.write("harborage: no run; example: harborage runs show RUN; list them: harborage runs list\n")
             return 2
-        return run_command(lambda: _show(url, run.strip(), is_json=json))
+        return run_command(lambda: _show(where(), run.strip(), is_json=json))
     wanted = _Wanted(status=status or "", agent=agent, user=user, session=session, limit=limit, is_all=all)
-    return run_command(lambda: _list(url, wanted, is_json=json))
+    return run_command(lambda: _list(where(), wanted, is_json=json))
 
 
 class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,18 +101,12 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return self.status in ("", status_of(row)) and self.agent in ("", agent_of(row), agent_name(row))
 
 
-async def _list(url: str, wanted: _Wanted, *, is_json: bool) -> int:
+async def _list(place: str, wanted: _Wanted, *, is_json: bool) -> int:
     from harborage.cli.run_list import first_trees, list_runs, render_runs, run_json
-    from harborage.cli.status import status_of
     from harborage.cli.terminal import look_of
     from harborage.clock import SYSTEM_CLOCK
-    from harborage.runtime.history import all_runs
-    from harborage.store import RunQuery
 
-    async with open_kept_storage(url) as storage:
-        await release_expired_leases(storage)
-        kept = await all_runs(storage.store, RunQuery(user=wanted.user, session=wanted.session))
-        pauses = await open_pauses(storage.store) if any(status_of(one) == "waiting" for one in kept) else ()
+    kept, pauses = await (_read_server if is_server(place) else _read_storage)(place, wanted)
     now = SYSTEM_CLOCK.now()
     found = list_runs([one for one in kept if wanted.takes(one)], pauses, known=(one.run_id for one in kept))
     shown = found if wanted.is_all else first_trees(found, wanted.limit)
@@ -118,10 +116,33 @@ async def _list(url: str, wanted: _Wanted, *, is_json: bool) -> int:
     if shown:
         _print_lines(render_runs(shown, now, look_of(sys.stdout, os.environ)))
     else:
-        sys.stderr.write(f"no run{' with these options' if wanted.is_narrowed else ''} in {url}\n")
+        sys.stderr.write(f"no run{' with these options' if wanted.is_narrowed else ''} in {place}\n")
     if len(found) > len(shown):
         sys.stderr.write(f"{_counted(shown)} of {_counted(found)} · older: --all\n")
     return 0
+
+
+async def _read_storage(url: str, wanted: _Wanted) -> tuple[Sequence[RunRow], Sequence[Pause]]:
+    """The kept runs of the user and the session, and what they wait for."""
+    from harborage.cli.status import status_of
+    from harborage.runtime.history import all_runs
+    from harborage.store import RunQuery
+
+    async with open_kept_storage(url) as storage:
+        await release_expired_leases(storage)
+        kept = await all_runs(storage.store, RunQuery(user=wanted.user, session=wanted.session))
+        return kept, await open_pauses(storage.store) if any(status_of(one) == "waiting" for one in kept) else ()
+
+
+async def _read_server(url: str, wanted: _Wanted) -> tuple[Sequence[RunRow], Sequence[Pause]]:
+    """The same of a server; without a user those of the user whom the token names."""
+    from harborage.cli.server import open_server
+    from harborage.cli.status import status_of
+
+    async with open_server(url) as server:
+        kept = await server.runs(user=wanted.user, session=wanted.session)
+        found = await server.pauses() if any(status_of(one) == "waiting" for one in kept) else []
+        return kept, [one.pause_for(server.who) for one in found]
 
 
 def _counted(listed: Sequence[ListedRun]) -> str:
@@ -132,16 +153,20 @@ def _counted(listed: Sequence[ListedRun]) -> str:
     return f"{plural(len(listed) - below, 'run')}{children}"
 
 
-async def _show(url: str, wanted: str, *, is_json: bool) -> int:
+async def _show(place: str, wanted: str, *, is_json: bool) -> int:
+    if is_server(place):
+        from harborage.cli.server_run import show_run
+
+        return await show_run(place, wanted, is_json=is_json)
     from harborage.app.frozen_run import shown_json
     from harborage.cli.find import find_named_run
     from harborage.cli.status import agent_of, reason_of, status_of
     from harborage.cli.text import fit_terminal, masked, printable, wire_json
     from harborage.runtime.history import build_history, read_run, render_history
 
-    async with open_kept_storage(url) as storage:
+    async with open_kept_storage(place) as storage:
         await release_expired_leases(storage)
-        record = await find_named_run(storage.store, wanted, where=url)
+        record = await find_named_run(storage.store, wanted, where=place)
         history = build_history(await read_run(storage.store, record.run_id))
     if is_json:
         sys.stdout.write(wire_json(shown_json(history.to_json())) + "\n")

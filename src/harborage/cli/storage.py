@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 DEFAULT_STORAGE: Final = "sqlite:.harborage/harborage.db"
 STORAGE_VARIABLE: Final = "HARBORAGE_STORAGE"
+URL_VARIABLE: Final = "HARBORAGE_URL"
 
 _MOST_STEPS = 1_000_000_000
 _MOST_SECONDS = 10 * 365 * 86_400
@@ -46,6 +47,10 @@ StorageUrl: TypeAlias = Annotated[
         show_default=f"{STORAGE_VARIABLE}, else .harborage/harborage.db",
     ),
 ]
+ServerUrl: TypeAlias = Annotated[
+    str,
+    Parameter(help="Ask a server in place of a database, such as http://127.0.0.1:18080.", show_default=URL_VARIABLE),
+]
 Debug: TypeAlias = Annotated[bool, flag("Show the traceback of an error.")]
 MaxSteps: TypeAlias = Annotated[
     int | None, Parameter(help="Limit of steps in all.", validator=Number(gt=0, lte=_MOST_STEPS))
@@ -65,6 +70,27 @@ MaxCost: TypeAlias = Annotated[
 def storage_url(option: str, environ: Mapping[str, str]) -> str:
     """The url of the storage: the option, else `HARBORAGE_STORAGE`, else the project's own file."""
     return option.strip() or environ.get(STORAGE_VARIABLE, "").strip() or DEFAULT_STORAGE
+
+
+def place_of(storage: str, server: str, environ: Mapping[str, str]) -> str:
+    """Where the runs are: the url of a server, else that of a storage. An option counts before the environment.
+
+    Raises:
+        WrongUseError: both options are given, or the url of the server is none.
+    """
+    if storage.strip() and server.strip():
+        raise WrongUseError("--storage and --url name two places of runs; give one of them")
+    asked = server.strip() or ("" if storage.strip() else environ.get(URL_VARIABLE, "").strip())
+    if not asked:
+        return storage_url(storage, environ)
+    if not is_server(asked):
+        raise WrongUseError(f"{asked!r} is no url of a server (example: --url http://127.0.0.1:18080)")
+    return asked
+
+
+def is_server(place: str) -> bool:
+    """Whether a place of runs is a server."""
+    return place.lower().startswith(("http://", "https://"))
 
 
 def absolute_url(url: str) -> str:

@@ -84,7 +84,7 @@ class Connection:
         patience: Patience = Patience(),  # noqa: B008 - a frozen value
         clock: Timers = SYSTEM_CLOCK,
     ) -> None:
-        self._urls = [_checked(url) for url in ([urls] if isinstance(urls, str) else urls)]
+        self._urls = [checked_url(url) for url in ([urls] if isinstance(urls, str) else urls)]
         if not self._urls:
             raise InvalidOptionError("url", urls, "the address of a server, such as 'http://127.0.0.1:18080'")
         if not (isinstance(token, str) or callable(token)):
@@ -260,7 +260,7 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}{f': {error}' if str(error) else ''}"
 
 
-def _checked(url: str) -> str:
+def checked_url(url: str) -> str:
     """Return the address of a server without the slash at its end.
 
     Raises:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +19,7 @@ from harborage.client.errors import RemoteError, RemoteUnreachableError
 from harborage.client.frames import Frame, FrameReader, FrameTooLongError, decode_wire
 from harborage.concurrency import CancelScope
 from harborage.errors import HarborageError
-from harborage.events import BusDroppedPayload, Event, EventType
+from harborage.events import BusDroppedPayload, Event, EventType, encode_wire
 from harborage.identity import Identity, Quadruple
 from harborage.store import EVENT_STEP
 
@@ -56,14 +56,21 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
 class EventStream:
     """One reader of the events of a session; read it once. `end` ends it from another task."""
 
-    def __init__(self, connection: Connection, who: Identity | None, options: StreamOptions) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        who: Identity | None,
+        options: StreamOptions,
+        *,
+        on_comment: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._on_comment = on_comment
         self._connection = connection
         self._who = who
         self._options = options
         # The number from which the next connection goes on; None as long as no server said one.
         self._last = options.after
         self._gap_from: int | None = None
-        self._is_first_frame = False
         self._is_ended = False
         self._scope = CancelScope()
         self._failures = 0
@@ -71,6 +78,8 @@ class EventStream:
         self._waits_since: float | None = None
         self.reconnects = 0
         """How often the stream was opened again."""
+        self.data = b""
+        """The event that was yielded last, as the server spelled it."""
         self.opened = asyncio.Event()
         """Set once the server has begun to answer."""
 
@@ -150,7 +159,6 @@ class EventStream:
         last = "" if self._last is None else str(self._last)
         async with self._connection.stream(self._options.params, who=self._who, last_event_id=last) as response:
             self.opened.set()
-            self._is_first_frame = True
             async with aclosing(self._frames(response)) as frames:
                 async for frame in frames:
                     for event in self._accept(frame):
@@ -174,27 +182,28 @@ class EventStream:
     def _accept(self, frame: Frame) -> Iterator[Event]:
         """The events of the stream that one frame leads to; each number is yielded once."""
         number = _number(frame.id)
+        if frame.comment:
+            self._on_comment(frame.comment)
         if frame.comment.startswith(_GAP):
-            # What is missing ends where the connection began, else before the next event.
+            # What is missing ends where the connection begins, else before the next event.
             self._gap_from = self._gap_from if self._gap_from is not None else self._last
         if not frame.data:
-            if number is not None and self._is_first_frame:
+            if number is not None:
                 self._begin(number)
-            self._is_first_frame = False
             return
-        self._is_first_frame = False
         try:
             event = decode_wire(frame.data)
         except msgspec.DecodeError as error:
             _log.warning("an event of %s cannot be read: %s", self._connection.url, error)
             return
         if event.type.startswith(_NOTICES):
+            self.data = frame.data.encode()
             yield event
             return
         if self._last is not None and event.sequence <= self._last:
             return
         yield from self._notice_before(event)
-        self._last = event.sequence
+        self._last, self.data = event.sequence, frame.data.encode()
         yield event
 
     def _begin(self, number: int) -> None:
@@ -218,7 +227,9 @@ class EventStream:
         if lost:
             body = BusDroppedPayload(first + 1, to, lost, 0)
             who = Quadruple(event.identity.tenant_id, event.identity.user_id, event.identity.session_id)
-            yield Event(EventType.BUS_DROPPED, who, body, event.occurred_at, to)
+            notice = Event(EventType.BUS_DROPPED, who, body, event.occurred_at, to)
+            self.data = encode_wire(notice)
+            yield notice
 
 
 def _number(text: str | None) -> int | None:

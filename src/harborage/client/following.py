@@ -21,7 +21,6 @@ ENDS: Final = (EventType.TASK_COMPLETED, EventType.TASK_FAILED, EventType.TASK_C
 """The events that end a run; each run has one of them."""
 
 _LOOK_S: Final = 15.0
-_QUIET_S: Final = 1.0
 _log = logging.getLogger(__name__)
 
 
@@ -35,9 +34,11 @@ def _task_of(payload: Any) -> str:
 
 
 async def follow(
-    stream: EventStream, run_id: str, status: Callable[[], Awaitable[RunStatus]]
+    stream: EventStream, run_id: str, status: Callable[[], Awaitable[RunStatus]], *, settle_s: float
 ) -> AsyncGenerator[Event, None]:
-    """Yield the events of a stream until the run has ended, also where its last event is not kept any more.
+    """Yield the events of a stream until the run has ended.
+
+    Where its last event is not kept any more, the stream ends once the server was silent for `settle_s`.
 
     Raises:
         RunNotFoundError: there is no such run.
@@ -46,7 +47,7 @@ async def follow(
     """
     failures: list[HarborageError] = []
     crew = Crew(lambda name, error: _log.error("%s: %s", name, error_reason(error)))
-    crew.start(_end_with_run(stream, status, failures), f"end of {run_id}")
+    crew.start(_end_with_run(stream, status, failures, settle_s), f"end of {run_id}")
     try:
         async with aclosing(stream.read()) as events:
             async for event in events:
@@ -60,7 +61,7 @@ async def follow(
 
 
 async def _end_with_run(
-    stream: EventStream, status: Callable[[], Awaitable[RunStatus]], failures: list[HarborageError]
+    stream: EventStream, status: Callable[[], Awaitable[RunStatus]], failures: list[HarborageError], settle_s: float
 ) -> None:
     """End the stream when the run is over or blocked, and what was on the way has arrived."""
     await stream.opened.wait()
@@ -72,4 +73,4 @@ async def _end_with_run(
             await asyncio.sleep(_LOOK_S)
     except HarborageError as error:
         failures.append(error)
-    await stream.end_when_quiet(_QUIET_S)
+    await stream.end_when_quiet(settle_s)

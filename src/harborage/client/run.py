@@ -11,6 +11,7 @@ import msgspec
 from harborage.client.answers import Accepted, OutT_co, PausePage, RemoteResult, TaskDetail, TaskPage
 from harborage.client.events import EventStream, StreamOptions
 from harborage.client.following import ENDS, follow
+from harborage.client.history import RecordedRun
 from harborage.errors import InvalidOptionError, at_least, one_of
 from harborage.events import Event, EventType, LLMCompletionChunkPayload
 from harborage.ids import new_id
@@ -55,7 +56,7 @@ class ControlFate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return self.fate in ("sent", "applied")
 
 
-class RemoteRun(Generic[OutT_co]):
+class RemoteRun(RecordedRun, Generic[OutT_co]):
     """A handle of one run on a server, for a caller with `scope`. Get one from `RemoteRuntime.start` or `.run`.
 
     Its methods are those of `harborage.Run`. Every control has an id of its own, so one that is sent again after a lost
@@ -96,7 +97,7 @@ class RemoteRun(Generic[OutT_co]):
         found = await self.detail()
         while not found.task.is_final:
             options = StreamOptions(run=self.id, types=ENDS)
-            async with aclosing(self._follow(options)) as events:
+            async with aclosing(self._follow(options, settle_s=0)) as events:
                 async for _ in events:
                     pass  # the stream ends with the run
             found = await self.detail()
@@ -196,8 +197,9 @@ class RemoteRun(Generic[OutT_co]):
         at_least(0, after, "events: after", is_whole=True)
         return self._follow(StreamOptions(run=self.id, children=children, after=after))
 
-    def _follow(self, options: StreamOptions) -> AsyncGenerator[Event, None]:
-        return follow(EventStream(self._connection, self.who.identity, options), self.id, self.status)
+    def _follow(self, options: StreamOptions, *, settle_s: float = 1.0) -> AsyncGenerator[Event, None]:
+        stream = EventStream(self._connection, self.who.identity, options)
+        return follow(stream, self.id, self.status, settle_s=settle_s)
 
     async def cancel(self, *, hard: bool = False) -> bool:
         """End the run: softly after the planner's next answer, `hard` at once, the call in flight included.
@@ -208,11 +210,11 @@ class RemoteRun(Generic[OutT_co]):
         """
         if not isinstance(hard, bool):
             raise InvalidOptionError("cancel: hard", hard, "True or False")
-        return await self.send(ControlType.CANCEL, {"hard": True} if hard else None)
+        return await self.control(ControlType.CANCEL, {"hard": True} if hard else None)
 
     async def pause(self) -> bool:
         """Park the run at its next step boundary until a RESUME."""
-        return await self.send(ControlType.PAUSE)
+        return await self.control(ControlType.PAUSE)
 
     async def resume(self, payload: dict[str, Any] | None = None) -> bool:
         """Resume the parked run; the planner sees `payload`. A `token` in it names the pause to answer.
@@ -225,7 +227,7 @@ class RemoteRun(Generic[OutT_co]):
         token = (payload or {}).get("token")
         if isinstance(token, str) and token:
             return await self._answer(ControlType.RESUME, token, payload or {})
-        return await self.send(ControlType.RESUME, payload)
+        return await self.control(ControlType.RESUME, payload)
 
     async def redirect(self, goal: str) -> bool:
         """Give the run another goal.
@@ -236,7 +238,7 @@ class RemoteRun(Generic[OutT_co]):
         _check(isinstance(goal, str), "redirect: goal", goal, "a text")
         if not goal:
             raise ValueError("redirect needs a goal; an empty one would change nothing")
-        return await self.send(ControlType.REDIRECT, {"goal": goal})
+        return await self.control(ControlType.REDIRECT, {"goal": goal})
 
     async def inject(self, context: dict[str, Any]) -> bool:
         """Give the planner context, visible at its next step.
@@ -245,7 +247,7 @@ class RemoteRun(Generic[OutT_co]):
             InvalidOptionError: `context` is no dict.
         """
         _check(isinstance(context, dict), "inject: context", context, "a dict")
-        return await self.send(ControlType.INJECT_CONTEXT, context)
+        return await self.control(ControlType.INJECT_CONTEXT, context)
 
     async def message(self, text: str) -> bool:
         """Send the planner a message of the user, visible at its next step.
@@ -254,14 +256,21 @@ class RemoteRun(Generic[OutT_co]):
             InvalidOptionError: `text` is no text.
         """
         _check(isinstance(text, str), "message: text", text, "a text")
-        return await self.send(ControlType.USER_MESSAGE, {"message": text})
+        return await self.control(ControlType.USER_MESSAGE, {"message": text})
 
     async def approve(
-        self, token: str = "", *, reason: str = "", args: dict[str, Any] | None = None, remember: str = ""
+        self,
+        token: str = "",
+        *,
+        reason: str = "",
+        args: dict[str, Any] | None = None,
+        args_patch: dict[str, Any] | None = None,
+        remember: str = "",
     ) -> bool:
-        """Approve the pause `token`, by default the only open one of this run and of those below it; `args` replace
-        the arguments of its call. With `remember="run"` the same tool may be called until the run ends, with `"always"`
-        with the same arguments in all runs of the principal.
+        """Approve the pause `token`, by default the only open one of this run and of those below it.
+
+        `args` replace the arguments of its call, `args_patch` changes those that it names. With `remember="run"` the
+        same tool may be called until the run ends, with `"always"` with the same arguments in all runs of the user.
 
         Raises:
             InvalidOptionError: `args` is neither None nor a dict, or `token` or `reason` is no text; nothing was sent.
@@ -270,8 +279,10 @@ class RemoteRun(Generic[OutT_co]):
             AlreadyResumedError: it was resolved before.
             RunEndedError: the run has ended.
         """
-        _check(args is None or isinstance(args, dict), "approve: args", args, "a dict or None")
-        body: dict[str, Any] = {} if args is None else {"args": args}
+        body: dict[str, Any] = {}
+        for name, value in (("args", args), ("args_patch", args_patch)):
+            _check(value is None or isinstance(value, dict), f"approve: {name}", value, "a dict or None")
+            body |= {} if value is None else {name: value}
         if remember:
             body["remember"] = str(one_of(Remember, remember, "approve: remember"))
         return await self._answer(ControlType.APPROVE, token, {**body, **_reason("approve", reason)})
@@ -303,9 +314,9 @@ class RemoteRun(Generic[OutT_co]):
             InvalidOptionError: it is no whole number from -1000 to 1000.
         """
         check_priority(priority, "prioritize: priority")
-        return await self.send(ControlType.PRIORITIZE, {"priority": priority})
+        return await self.control(ControlType.PRIORITIZE, {"priority": priority})
 
-    async def send(self, type: ControlType, payload: Mapping[str, Any] | None = None, *, event_id: str = "") -> bool:
+    async def control(self, type: ControlType, payload: Mapping[str, Any] | None = None, *, event_id: str = "") -> bool:
         """Queue one of the nine controls for the run; it is kept once this returns.
 
         With the `event_id` of an earlier control it is that one.
@@ -333,7 +344,7 @@ class RemoteRun(Generic[OutT_co]):
         """Send a control and wait up to `seconds` for what the run makes of it.
 
         Raises:
-            Exception: as of `send`.
+            Exception: as of `control`.
         """
         from harborage.client.steering import send_and_wait  # loaded by the first caller who wants to know
 
@@ -348,7 +359,7 @@ class RemoteRun(Generic[OutT_co]):
         schema = (pause.payload or {}).get("schema")
         if type is ControlType.RESUME and isinstance(schema, dict) and ("answer" in body or "message" in body):
             value_of_answer(schema, body)
-        return await run.send(type, {**body, "token": pause.token})
+        return await run.control(type, {**body, "token": pause.token})
 
     async def find_pause(self, type: ControlType, token: str = "") -> tuple[RemoteRun[Any], Pause]:
         """Return the run, this one or one below it, and its pause that an answer is for.

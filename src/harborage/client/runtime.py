@@ -103,14 +103,14 @@ class RemoteRuntime:
         """Close the connections; runs go on. Closing twice does nothing."""
         await self.connection.aclose()
 
-    async def identity(self, session: str = "") -> Identity:
-        """Return whom the token names, in `session` or in the session that it names.
+    async def identity(self, *, default_session: str = "") -> Identity:
+        """Return whom the token names, in the session that it names, else in the default one.
 
         Raises:
             IdentityRequiredError: the token names no tenant, user or session.
         """
         named = owner_of_token(_claims(await self.connection.token()))
-        found = Identity(named.tenant_id, named.user_id, session or named.session_id)
+        found = Identity(named.tenant_id, named.user_id, named.session_id or default_session)
         if not (found.tenant_id and found.user_id and found.session_id):
             raise IdentityRequiredError("the token names no tenant, user and session; say who=Identity(…)")
         return found

@@ -28,7 +28,7 @@ async def send_and_wait(
     """Send a control, and return what became of it within `seconds`; `sent` where the run has not reached it.
 
     Raises:
-        Exception: as of `RemoteRun.send`.
+        Exception: as of `RemoteRun.control`.
     """
     event_id = new_id()
     options = StreamOptions(run=run.id, types=_FATES)
@@ -39,7 +39,7 @@ async def send_and_wait(
     crew.start(_read(stream, event_id, fates), f"fate of {event_id}")
     try:
         await _within(stream.opened.wait(), _OPEN_S)
-        await run.send(type, payload, event_id=event_id)
+        await run.control(type, payload, event_id=event_id)
         event = await _within(fates.get(), seconds)
     finally:
         await crew.aclose()

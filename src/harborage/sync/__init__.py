@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
@@ -27,6 +27,7 @@ from harborage.runtime.pending import Question
 
 if TYPE_CHECKING:
     from harborage.artifacts.media import Goal
+    from harborage.client.connection import Token
     from harborage.events import Event
     from harborage.identity import Identity
     from harborage.planner import Finish
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from harborage.runtime.pauses import Pause
     from harborage.runtime.result import Result
     from harborage.runtime.starting import RunOptions
+    from harborage.sync.remote import RemoteRuntime
 
 T = TypeVar("T")
 OutT = TypeVar("OutT", default=Any)
@@ -426,6 +428,22 @@ class Runtime:
         if self._thread is None:
             raise RuntimeClosedError()
         return self._thread
+
+
+def connect(
+    url: str | Sequence[str], *, token: Token = "", headers: Mapping[str, str] = {}, **options: Any
+) -> RemoteRuntime:
+    """Return the runtime of a server: `with connect("https://…", token=…) as remote: remote.start("agent", "goal")`.
+
+    The parameters are those of `harborage.client.connect`.
+
+    Raises:
+        InvalidOptionError: a url is no http or https url.
+    """
+    from harborage import client
+    from harborage.sync.remote import RemoteRuntime  # loaded by the first program that speaks to a server
+
+    return RemoteRuntime(client.connect(url, token=token, headers=headers, **options))
 
 
 async def _let_go(loop: asyncio.AbstractEventLoop) -> None:
