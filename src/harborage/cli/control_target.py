@@ -148,10 +148,9 @@ class _StoredSender:
 
     async def send(self, type: ControlType, payload: dict[str, Any]) -> ControlFate:
         """Queue a control; nobody waits here for the worker that applies it."""
-        who = self.record.quadruple
-        control = ControlEvent(type, who, Scope.ADMIN, who.tenant_id, payload or None, new_id())
-        await self.engine.send(who.run_id, control)
-        return ControlFate(event_id=control.event_id, control=str(type), fate="sent")
+        event_id = new_id()
+        await self.run.control(type, payload or None, event_id=event_id)
+        return ControlFate(event_id=event_id, control=str(type), fate="sent")
 
     async def answer(self, question: Pause, type: ControlType, payload: dict[str, Any]) -> None:
         """Send the one answer to a question; while a worker executes the run, wait up to two seconds for its effect.

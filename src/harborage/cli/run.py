@@ -14,7 +14,18 @@ from typing import Annotated, TypeAlias
 from cyclopts import Parameter
 
 from harborage.cli.main import STDIN
-from harborage.cli.storage import Deadline, Debug, MaxCost, MaxSteps, RunId, StorageUrl, flag, storage_url
+from harborage.cli.storage import (
+    URL_VARIABLE,
+    Deadline,
+    Debug,
+    MaxCost,
+    MaxSteps,
+    RunId,
+    ServerUrl,
+    StorageUrl,
+    flag,
+    storage_url,
+)
 
 _WORDS = (
     "What to do. If the first word names an agent, that agent does it: a file such as agent.py or a module such as "
@@ -133,6 +144,7 @@ def resume(
     json: Json = False,
     quiet: Quiet = False,
     storage: StorageUrl = "",
+    url: ServerUrl = "",
     debug: Debug = False,
 ) -> int:
     """Resume a run that has not ended, in this terminal.
@@ -143,7 +155,8 @@ def resume(
 
     A run that another worker executes is followed and steered from here; if that
     worker ends, this process continues the run. A run that has ended shows its
-    result again.
+    result again. On a server, which executes its runs itself, a run that was
+    paused is resumed there; 'harborage events RUN --follow' shows it.
 
     Exit codes:
       0    the goal was reached
@@ -157,6 +170,10 @@ def resume(
     """
     if yes and no:
         return _refuse(_OPPOSITES)
+    if url.strip() or (os.environ.get(URL_VARIABLE, "").strip() and not storage.strip()):
+        from harborage.cli.steer import steer
+
+        return steer(run, "resume", json=json, storage=storage, url=url, debug=debug)
     from harborage.cli.execution import ResumeOptions, resume_run
     from harborage.cli.output import Style
 

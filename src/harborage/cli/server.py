@@ -115,6 +115,8 @@ class Server:
         Raises:
             RunNotFoundError, AmbiguousRunError: it names none, or several.
         """
+        if not wanted:
+            raise RunNotFoundError(message="an empty id names no run; 'harborage runs list' shows those there are")
         rows = await self.runs()
         exact = [row for row in rows if row.run_id == wanted]
         found = exact[0] if exact else choose_run(rows, wanted, where=self.url, is_unfinished=is_unfinished)
