@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import msgspec
 from cyclopts import Parameter
@@ -19,6 +19,8 @@ from harborage.cli.server_commands import (
     Bind,
     Codes,
     DebugErrors,
+    Json,
+    Quiet,
     Session,
     Tenant,
     User,
@@ -27,9 +29,6 @@ from harborage.cli.server_commands import (
     watch,
 )
 from harborage.cli.storage import flag
-
-if TYPE_CHECKING:
-    from harborage.cli.pinned import Json, Quiet
 
 _FOLLOWS_S: Final = 600.0
 _QUIET_S: Final = 1.0

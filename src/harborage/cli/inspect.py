@@ -18,7 +18,9 @@ from harborage.cli.server_commands import (
     Bind,
     Codes,
     DebugErrors,
+    Json,
     PinnedError,
+    Quiet,
     Session,
     Tenant,
     User,
@@ -29,7 +31,6 @@ from harborage.cli.server_commands import (
 
 if TYPE_CHECKING:
     from harborage.cli.event_lines import WireEvent
-    from harborage.cli.pinned import Json, Quiet
     from harborage.client.answers import TaskRow
 
 _QUIET_S: Final = 1.0

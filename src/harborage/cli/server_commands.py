@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import msgspec
 from cyclopts import Parameter
 
+from harborage.cli.pinned import Json as Json
+from harborage.cli.pinned import Quiet as Quiet
 from harborage.cli.pinned import fail
 from harborage.cli.storage import URL_VARIABLE, flag
 from harborage.errors import HarborageError

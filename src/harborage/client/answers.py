@@ -73,7 +73,7 @@ class TaskRow(msgspec.Struct, frozen=True):
     tool_count: int = 0
     cost_usd: float | None = None
     has_pending_approval: bool = False
-    tags: Any = None
+    tags: list[str] = []
 
     @property
     def is_final(self) -> bool:
@@ -116,7 +116,7 @@ class TaskRow(msgspec.Struct, frozen=True):
             phase=self.phase,
             reason="cancelled" if self.status == "cancelled" else reason,
             agent=self.agent_name,
-            tags={str(key): str(value) for key, value in self.tags.items()} if isinstance(self.tags, dict) else {},
+            tags=dict(tag.partition("=")[::2] for tag in self.tags),
             started_at=_moment(self.started_at),
         )
 
