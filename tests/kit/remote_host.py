@@ -48,6 +48,8 @@ MODEL = script(
         "linger": [call("linger"), "I was told to go on."],
         "typed": [Receipt("7", 12)],
         "nothing": ["Nothing."],
+        "a lot": ["x" * 200_000],
+        "much": [Receipt("y" * 200_000, 1)],
     },
 )
 

@@ -18,6 +18,7 @@ from harborage.identity import Identity, Quadruple
 from harborage.planner import Finish, FinishReason, PauseReason
 from harborage.protocol.wire.common import NO_TIME
 from harborage.runtime.durable.engine import RunFailedError, RunPhase, RunStatus
+from harborage.runtime.effects.heavy import heavy_answer
 from harborage.runtime.history.model import Totals
 from harborage.runtime.loop.pauses import Pause, PauseDecision, PauseState
 
@@ -179,14 +180,23 @@ class TaskDetail(msgspec.Struct, frozen=True):
             raise RunFailedError(task.id, task.error_class or "failed")
         return Finish(FinishReason.GOAL, self._payload())
 
+    @property
+    def kept_answer(self) -> str:
+        """The artifact that holds the whole answer, where it is too large for a list; else ""."""
+        summary = heavy_answer(self._envelope())
+        return "" if summary is None else str(summary["artifact_ref"])
+
     def _payload(self) -> Any:
-        try:
-            found = msgspec.json.decode(self.result_inline)
-        except msgspec.DecodeError:
-            return self.result_inline or None
+        found = self._envelope()
         if not isinstance(found, dict) or "answer" not in found:
             return found
         return found.get("output", found["answer"])
+
+    def _envelope(self) -> Any:
+        try:
+            return msgspec.json.decode(self.result_inline)
+        except msgspec.DecodeError:
+            return self.result_inline or None
 
 
 class PauseSnapshot(msgspec.Struct, frozen=True):

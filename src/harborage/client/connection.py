@@ -142,13 +142,24 @@ class Connection:
             HarborageError: as of `ask`.
         """
         path, content = ALL_METHODS[method].path, msgspec.json.encode(body)
+        return await self._repeat(lambda until: self._once(path, content, who, until), run_id)
+
+    async def fetch(self, url: str) -> bytes:
+        """Return what is behind a link that a server gave; it carries its own permission, so no token is sent along.
+
+        Raises:
+            HarborageError: as of `ask`.
+        """
+        return await self._repeat(lambda until: self._get(url, until), "")
+
+    async def _repeat(self, attempt_once: Callable[[float], Awaitable[tuple[int, bytes]]], run_id: str) -> bytes:
         until = self.clock.monotonic() + self.patience.total
         attempt, may_pass = 0, True
         while True:
             attempt += 1
             failed: HarborageError
             try:
-                status, found = await self._once(path, content, who, until)
+                status, found = await attempt_once(until)
             except _UnansweredError as error:
                 failed = RemoteUnreachableError(self.url, str(error), attempt)
                 failed.__cause__ = error.__cause__
@@ -169,14 +180,20 @@ class Connection:
         return not isinstance(self._token, str)
 
     async def _once(self, path: str, content: bytes, who: Identity | None, until: float) -> tuple[int, bytes]:
+        headers = {**await self.headers(who), **_JSON}
+        return await self._answered(self.http.post(self.url + path, content=content, headers=headers), until)
+
+    async def _get(self, url: str, until: float) -> tuple[int, bytes]:
+        return await self._answered(self.http.get(url), until)
+
+    async def _answered(self, response: Awaitable[httpx2.Response], until: float) -> tuple[int, bytes]:
         import httpx2
 
         left = max(0.001, until - self.clock.monotonic())
         try:
             async with asyncio.timeout(min(self.patience.request, left)):
-                headers = {**await self.headers(who), **_JSON}
-                response = await self.http.post(self.url + path, content=content, headers=headers)
-                return response.status_code, response.content
+                answered = await response
+                return answered.status_code, answered.content
         except (httpx2.HTTPError, httpx2.StreamError, TimeoutError) as error:
             raise _UnansweredError(reason_of(error)) from error
 

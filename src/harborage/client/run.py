@@ -75,6 +75,7 @@ class RemoteRun(RecordedRun, Generic[OutT_co]):
         self.who = who
         self.scope = scope
         self._connection = connection
+        self._is_text = decode is None
         self._decode: Callable[[Any], Any] = (lambda payload: payload) if decode is None else decode
 
     @property
@@ -90,7 +91,18 @@ class RemoteRun(RecordedRun, Generic[OutT_co]):
             RunBlockedError: it needs other code, or a repair; it is kept, and this may be called again.
             RunNotFoundError: there is no such run, or it is another owner's.
         """
-        return (await self._ended()).finish()
+        return await self._finish(await self._ended())
+
+    async def _finish(self, found: TaskDetail) -> Finish:
+        """How the run finished, its whole answer included."""
+        finish = found.finish()
+        if not (kept := found.kept_answer):
+            return finish
+        from harborage.client.artifacts import download  # loaded by the first answer that is too large for a list
+
+        whole = msgspec.json.decode(await download(self._connection, self.who.identity, kept))
+        is_json = isinstance(whole, str) and not self._is_text  # a typed output is kept as its JSON text
+        return msgspec.structs.replace(finish, payload=msgspec.json.decode(whole) if is_json else whole)
 
     async def _ended(self) -> TaskDetail:
         """What the server says of the run once it has ended."""
@@ -111,7 +123,7 @@ class RemoteRun(RecordedRun, Generic[OutT_co]):
             RunBlockedError: as of `finished`.
         """
         found = await self._ended()
-        finish = found.finish()
+        finish = await self._finish(found)
         if finish.reason is not FinishReason.GOAL:
             raise RunFailedError(self.id, str(finish.reason), reason=finish.reason, usage=found.usage)
         return RemoteResult(output=self._decode(finish.payload), run_id=self.id, usage=found.usage, finish=finish)

@@ -163,7 +163,7 @@ class RemoteRuntime:
         check_key(key := options.get("key", ""))
         inputs = [*options.get("input_artifacts", ())]
         for one in media:
-            from harborage.client.uploads import upload  # loaded by the first run that is given a file
+            from harborage.client.artifacts import upload  # loaded by the first run that is given a file
 
             inputs.append(await upload(self.connection, who, one))
         body: dict[str, Any] = {"query": text, "idempotency_key": key or new_id()}
