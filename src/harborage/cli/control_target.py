@@ -149,7 +149,7 @@ class _StoredSender:
     async def send(self, type: ControlType, payload: dict[str, Any]) -> ControlFate:
         """Queue a control; nobody waits here for the worker that applies it."""
         event_id = new_id()
-        await self.run.control(type, payload or None, event_id=event_id)
+        await self.run.control(type, payload, event_id=event_id)
         return ControlFate(event_id=event_id, control=str(type), fate="sent")
 
     async def answer(self, question: Pause, type: ControlType, payload: dict[str, Any]) -> None:
