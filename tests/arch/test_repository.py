@@ -20,7 +20,6 @@ FOREIGN = re.compile(
     r"|\b[Tt]he spec(?:ification)? [s]ays\b"
     r"|(?<![\w.])/(?:work|farm|root|home|Users)[/]\w"
     r"|\.librar[y]\b"
-    r"|CLAUDE[.]md|AGENTS[.]md"
 )
 ADDRESS = re.compile(r"\w+://|--(?:extra-)?index-url|--find-links|--trusted-host")
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==", re.MULTILINE)
