@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from harborage.app.frozen_run import freeze
 from harborage.cli.main import main
 from harborage.runtime.history import read_run
+from harborage.runtime.history.freezing import freeze
 from harborage.state.storage import open_storage
 
 AGENT = """

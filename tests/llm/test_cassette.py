@@ -18,6 +18,7 @@ from harborage import identity
 from harborage.artifacts import MemoryArtifactStore
 from harborage.events import MemoryEventBus
 from harborage.events.redaction import secrets_of
+from harborage.events.scrubbing import Scrubber
 from harborage.identity import Quadruple
 from harborage.ids import new_id
 from harborage.llm import (
@@ -56,7 +57,6 @@ from harborage.llm.cassette import (
     record,
     replay,
 )
-from harborage.llm.cassette.requests import Scrubber
 from harborage.llm.chain.retry import is_invalid_json_schema_error
 from harborage.llm.config import LLM_DRIVERS
 from harborage.llm.opening import open_llm

@@ -70,12 +70,12 @@ def replay(
 
 async def _replay(url: str, run: str, agent: str, *, is_json: bool) -> int:
     from harborage.app.agent_runtime import as_it_ran, recorded_agent, replay_agent
-    from harborage.app.frozen_run import shown_json
     from harborage.cli.find import find_named_run
     from harborage.cli.status import agent_of
     from harborage.cli.storage import allow_agent
     from harborage.cli.text import masked, printable, wire_json
     from harborage.runtime.history import read_run
+    from harborage.runtime.history.freezing import shown_json
 
     async with open_kept_storage(url) as storage:
         record = await find_named_run(storage.store, run, where=url)
@@ -127,15 +127,15 @@ _MASKED_DIFFER = (
 
 async def _freeze(url: str, run: str, agent: str, out: Path, *, force: bool) -> int:
     from harborage.app.agent_runtime import as_it_ran, recorded_agent, replay_agent
-    from harborage.app.frozen_run import FrozenRun, attached_to, cleaner, write_frozen
-    from harborage.app.frozen_run import freeze as frozen_files
-    from harborage.artifacts import ArtifactConfig, open_artifacts
+    from harborage.artifacts import ArtifactConfig, MemoryArtifactStore, open_artifacts
     from harborage.cli.find import find_named_run
     from harborage.cli.status import agent_of
     from harborage.cli.storage import allow_agent
     from harborage.cli.text import masked, printable
     from harborage.codec import decode
     from harborage.runtime.history import read_run
+    from harborage.runtime.history.freezing import FrozenRun, attached_to, cleaner, write_frozen
+    from harborage.runtime.history.freezing import freeze as frozen_files
 
     async with open_kept_storage(url) as storage:
         record = await find_named_run(storage.store, run, where=url)
@@ -151,7 +151,8 @@ async def _freeze(url: str, run: str, agent: str, out: Path, *, force: bool) -> 
         files = frozen_files(entries, agent=target, root=Path.cwd(), out=out, attached=attached)
         # Replay what will be written: masking secrets may have changed what the planner decides.
         frozen: FrozenRun = decode(files.run_data, FrozenRun)
-        replayed = await replay_agent(found, frozen.record, artifacts=await frozen.artifacts(), clean=cleaner())
+        kept = await frozen.put_into(MemoryArtifactStore())
+        replayed = await replay_agent(found, frozen.record, artifacts=kept, clean=cleaner())
         is_by_masking = replayed.difference is not None and (await replay_agent(found, entries)).difference is None
     if replayed.difference is not None:
         what = _MASKED_DIFFER if is_by_masking else "does not replay, so it is not frozen"

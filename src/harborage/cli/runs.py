@@ -158,11 +158,11 @@ async def _show(place: str, wanted: str, *, is_json: bool) -> int:
         from harborage.cli.server_run import show_run
 
         return await show_run(place, wanted, is_json=is_json)
-    from harborage.app.frozen_run import shown_json
     from harborage.cli.find import find_named_run
     from harborage.cli.status import agent_of, reason_of, status_of
     from harborage.cli.text import fit_terminal, masked, printable, wire_json
     from harborage.runtime.history import build_history, read_run, render_history
+    from harborage.runtime.history.freezing import shown_json
 
     async with open_kept_storage(place) as storage:
         await release_expired_leases(storage)

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from harborage.callables import require_sync
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
 from harborage.errors import error_reason, known_options, one_of
@@ -36,14 +34,14 @@ from harborage.runtime.effects.options import (
     RuntimeOptions,
     check_objects,
     check_parts,
-    check_start_options,
     with_operator,
 )
 from harborage.runtime.effects.task_runs import Admission
+from harborage.runtime.forks import ForksRuns
 from harborage.runtime.listing import Page, RunFilter, list_pending, list_runs
 from harborage.runtime.loop.controls import AppliedControl, Scope
 from harborage.runtime.run import OwnerCheck, Run
-from harborage.runtime.starting import RunOptions, RunStarter, StartOptions, abandon
+from harborage.runtime.starting import RunOptions, RunStarter, abandon
 from harborage.store import LIVE, RunQuery
 
 if TYPE_CHECKING:
@@ -56,9 +54,7 @@ if TYPE_CHECKING:
     from harborage.runtime.effects.approval.grants import Grants
     from harborage.runtime.effects.approval.model import ApprovalPolicy
     from harborage.runtime.effects.model import ModelChoice, PlannerChoice
-    from harborage.runtime.history.replaying import Replayed
     from harborage.runtime.loop.context import ProviderChoice
-    from harborage.runtime.loop.limits import Limits
     from harborage.runtime.loop.pauses import Pause
     from harborage.runtime.pending import Pending
     from harborage.sessions import SessionRegistry
@@ -71,7 +67,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Runtime:
+class Runtime(ForksRuns):
     """Runs agents: `async with Runtime(model="openai:…", tools=[…]) as rt: run = await rt.start("goal", who=…)`.
 
     The steps of every run, spawned tasks included, are decided by a `planner` of your own or over a `model`: a string
@@ -320,70 +316,6 @@ class Runtime:
 
         return Chat(who.session_id, start, busy=busy)
 
-    async def fork(
-        self,
-        run_id: str,
-        *,
-        at: int,
-        who: Identity,
-        goal: str = "",
-        live: bool = False,
-        max_steps: int = 0,
-        limits: Limits | None = None,
-        deadline: datetime | None = None,
-        session: str = "",
-        scope: Scope = Scope.OWNER_USER,
-    ) -> Run:
-        """Start a new run from the first steps of another run of `who`: step `at`, counted from 1, is decided anew.
-
-        The decisions and observations before that step are copied and do not happen again; the other run is only read.
-        `goal` is the new run's goal from that step on. Unless it is `live`, it does nothing that has effects: calls of
-        tools that change something, and spawned tasks, are refused. It belongs to the session of the other run, or to
-        `session`, into which the artifacts that it needs must have been copied. It has the limits of the other run,
-        replaced by those that `limits` sets, counted anew; `deadline` is absolute, with a zone.
-
-        Raises:
-            RuntimeClosedError, EngineElsewhereError, RunNotFoundError: as of `start` and of `run`.
-            ForkError: it has no such step.
-        """
-        from harborage.runtime.history.forking import fork_at
-
-        parts = self._parts_here()
-        check_start_options("fork", deadline, max_steps=max_steps, scope=scope)
-        parent, now = await self.run(run_id, who=who), self._setup.clock.now()
-        fork = fork_at(await parent.history(), at, now=now, goal=goal, is_live=live, max_steps=max_steps)
-        chosen = parts.agents.get(fork.request.agent)
-        fork = fork.limited(chosen.options.limits.replaced(fork.request.limits).replaced(limits), deadline, now)
-        if fork.request.limits is not None and fork.request.limits.cost is not None:
-            await chosen.check_price()
-        wanted = fork.task(replace(who, session_id=session or who.session_id), goal)
-        since = parts.bus.last_sequence(wanted.identity)
-        started = await self._starter.start(wanted, StartOptions(chosen.name, fork=fork))
-        return self._handle(started.who, scope, since, chosen.decode)
-
-    async def replay(
-        self,
-        record: Sequence[bytes],
-        *,
-        artifacts: ArtifactStore | None = None,
-        everywhere: bool = False,
-        clean: Callable[[Any], Any] | None = None,
-    ) -> Replayed:
-        """Run a recorded run again, offline, with this runtime's planner, tools and options, which need not be entered.
-
-        `record` is what `Run.history()` returns. The planner is called again at each step, with the recorded context
-        and model answers; its decision is compared byte for byte. See `harborage.runtime.history.replay`.
-
-        Raises:
-            JournalCorruptError: the record cannot be read.
-        """
-        from harborage.runtime.history.replaying import replay
-
-        require_sync(clean, "clean")
-        if artifacts is None and self._open is not None:
-            artifacts = self._open[0].artifacts
-        return await replay(self._setup, record, artifacts=artifacts, everywhere=everywhere, clean=clean)
-
     async def run(self, run_id: str, *, who: Identity, scope: Scope = Scope.OWNER_USER) -> Run:
         """Return a handle on a run of `who`; `scope` is what it may do, as for `start`.
 
@@ -484,8 +416,18 @@ class Runtime:
         check: OwnerCheck | None = None,
     ) -> Run[Any]:
         parts, scope = self.parts, one_of(Scope, scope, "scope")
-        more: dict[str, Any] = {"scope": scope, "since": since, "tasks": parts.tasks, "decode": decode, "check": check}
-        return Run(who, parts.engine, parts.bus, parts.pauses, **more)
+        return Run(
+            who,
+            parts.engine,
+            parts.bus,
+            parts.pauses,
+            scope=scope,
+            since=since,
+            tasks=parts.tasks,
+            decode=decode,
+            check=check,
+            runtime=self,
+        )
 
     async def _launch_spawned(
         self, task: Task, commit: Commit, accepted: Callable[[], None] | None, write: RunWriter | None

@@ -30,6 +30,7 @@ from harborage.runtime.loop.errors import InboxFullError, NoOutstandingPauseErro
 from harborage.runtime.loop.payload import validate_answer, validate_payload
 from harborage.runtime.loop.workflow_waits import value_of_answer
 from harborage.runtime.pending import PauseFinder, Pending
+from harborage.runtime.reliving import Relives, RelivesRuns
 from harborage.tasks.rules import check_priority
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def _as_it_is(payload: Any) -> Any:
     return payload
 
 
-class Run(Generic[OutT_co]):
+class Run(RelivesRuns, Generic[OutT_co]):
     """A handle of one run, for a caller with `scope` in its tenant. Get one from `Runtime.start` or `Runtime.run`.
 
     Every control is checked and queued before its method returns, and applied at the run's next step boundary; a hard
@@ -78,9 +79,9 @@ class Run(Generic[OutT_co]):
         tasks: TaskRegistry | None = None,
         decode: Callable[[Any], OutT_co] | None = None,
         check: OwnerCheck | None = None,
+        runtime: Relives | None = None,
     ) -> None:
-        self.who = who
-        self.scope = scope
+        self.who, self.scope, self._runtime = who, scope, runtime
         self._engine = engine
         self._bus = bus
         self._pauses = pauses

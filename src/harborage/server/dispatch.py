@@ -6,6 +6,7 @@ it, and from there the endpoint: scope, values, whether the thing is there, what
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from harborage.protocol.decoding import parse_body, read_request
 from harborage.protocol.errors import Code, ErrorBody, ProtocolError
 from harborage.protocol.methods import ALL_METHODS, CONTROL_PATH, IdentityRule, Method
 from harborage.protocol.wire.common import IdentityScope
-from harborage.server.http import CLOSE, NO_HEADERS, PeerTooSlowError, read_body, send_json
+from harborage.server.http import CLOSE, NO_HEADERS, PeerTooSlowError, read_body, send_json, until_gone
 from harborage.server.identity import check_identity, check_impersonation, claimed_identity, is_impersonation
 from harborage.server.services import Call, Caller, Endpoints, Services
 
@@ -86,6 +87,7 @@ class Dispatcher:
             services=self._services,
             asked=identity,
             base_url=self._services.options.base_url or _address(request),
+            gone=partial(until_gone, request),
         )
         if method.identity is IdentityRule.EXACT and is_impersonation(identity):
             return await self._run_as(call, identity, caller, asked), endpoint.headers

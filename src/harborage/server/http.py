@@ -80,5 +80,11 @@ async def read_body(request: Request, cap: int, timeout: float) -> bytes:
     return kept
 
 
+async def until_gone(request: Request) -> None:
+    """Return once the peer of a request, whose body was read, has closed its connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
 def _too_long(cap: int) -> ProtocolError:
     return ProtocolError(Code.INVALID_REQUEST, f"invalid request: the body is longer than {cap} bytes")

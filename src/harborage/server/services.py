@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from harborage.runtime.effects.assembly import Assembly
     from harborage.runtime.host import Runtime
 
+MAX_REPLAYS: Final = 2
 MAX_ARTIFACT_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -94,6 +96,8 @@ class Services(msgspec.Struct, kw_only=True):
     """Signs the links under which the server itself gives out artifacts."""
     mcp: McpServers = NoMcpServers()
     flows: Flows = NoFlows()
+    replays: asyncio.Semaphore = msgspec.field(default_factory=lambda: asyncio.Semaphore(MAX_REPLAYS))
+    """Lets a few runs be replayed at a time; the others wait."""
     logger: logging.Logger = logging.getLogger("harborage.server")
 
     @property
@@ -104,6 +108,10 @@ class Services(msgspec.Struct, kw_only=True):
             RuntimeClosedError: it is not open.
         """
         return self.runtime.parts
+
+
+async def _never() -> None:
+    await asyncio.Event().wait()
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +129,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     asked: IdentityScope = IdentityScope()
     actor: Identity | None = None
     base_url: str = ""
+    gone: Callable[[], Coroutine[Any, Any, None]] = _never
+    """Returns once the peer has closed its connection; it is awaited by one task at a time."""
 
     @property
     def parts(self) -> Assembly:

@@ -167,6 +167,7 @@ class SpawnRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `kind` has no default on purpose: an empty one is refused. An empty `propagate_on_cancel` means `cascade`, an empty
     `idempotency_key` means that every request makes a new task. A `deadline` after the parent's becomes the parent's.
+    `mark` tells two requests apart that are the same otherwise; it is not kept.
     """
 
     identity: Quadruple
@@ -184,6 +185,7 @@ class SpawnRequest(msgspec.Struct, frozen=True, kw_only=True):
     retains_turn: bool = False
     agent: str = ""
     tags: Mapping[str, str] = {}
+    mark: str = ""
 
 
 class SpawnToolRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -113,7 +113,7 @@ def fingerprint(request: SpawnRequest) -> str:
     """A hash that is equal for two requests exactly when they ask for the same task.
 
     Compared: all four parts of the identity, kind, priority, parent, propagation as it takes effect, notification,
-    description, query, input artifacts and agent. Not compared: the group, and the key itself.
+    description, query, input artifacts, agent and mark. Not compared: the group, and the key itself.
     """
     who = request.identity
     parts = [
@@ -126,7 +126,9 @@ def fingerprint(request: SpawnRequest) -> str:
         request.description,
         request.query,
         request.input_artifact_ids,
-        *([request.agent] if request.agent else []),  # without one the hash is that of earlier versions
+        # Without these the hash is that of earlier versions.
+        *([request.agent] if request.agent else []),
+        *([{"mark": request.mark}] if request.mark else []),
     ]
     return sha256(codec.encode(parts, "spawn")).hexdigest()
 

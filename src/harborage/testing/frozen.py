@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harborage.app.agent_runtime import recorded_agent, replay_agent
-from harborage.app.frozen_run import FrozenRun, cleaner
+from harborage.artifacts import MemoryArtifactStore
+from harborage.runtime.history.freezing import FrozenRun, cleaner
 
 if TYPE_CHECKING:
     from harborage.runtime.history import Replayed
@@ -38,4 +39,5 @@ async def replay_frozen(path: Path, *, agent: str | None = None, root: Path = Pa
     """Replay the frozen run in the file `path` and return the result."""
     frozen = FrozenRun.load(path)
     with recorded_agent(frozen.agent if agent is None else agent, root) as found:
-        return await replay_agent(found, frozen.record, artifacts=await frozen.artifacts(), clean=cleaner())
+        kept = await frozen.put_into(MemoryArtifactStore())
+        return await replay_agent(found, frozen.record, artifacts=kept, clean=cleaner())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from harborage.events.redaction import secrets_of
+from harborage.events.scrubbing import Scrubber
 from harborage.llm.cassette.cassette import (
     Cassette,
     CassetteError,
@@ -22,7 +23,6 @@ from harborage.llm.cassette.cassette import (
     CassetteUnusedError,
 )
 from harborage.llm.cassette.clients import Recording, Replaying, record, replay
-from harborage.llm.cassette.requests import Scrubber
 from harborage.llm.config import LLM_DRIVERS, ConfigSnapshot, Deps
 from harborage.llm.errors import LLMError
 from harborage.llm.providers import config_for, parse_model, profile_for

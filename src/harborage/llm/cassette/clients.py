@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from harborage import codec
 from harborage.events.redaction import secrets_of
+from harborage.events.scrubbing import Scrubber
 from harborage.identity import IdentityMissingError, effective_quadruple
 from harborage.llm.cassette.cassette import Answer, Call, Cassette, CassetteError, Exchange, Failure, Streamed
-from harborage.llm.cassette.requests import NormalRequest, Scrubber, mark_ids, normalise_request, unmark_ids
+from harborage.llm.cassette.requests import NormalRequest, mark_ids, normalise_request, unmark_ids
 from harborage.llm.client import CompleteRequest, CompleteResponse, Cost, LLMClient, OnDelta, ToolCallStructured, Usage
 from harborage.llm.errors import ERRORS, ClientClosedError, LLMError, ProviderError, record_error, restore_error
 from harborage.llm.streaming import AnswerBuilder

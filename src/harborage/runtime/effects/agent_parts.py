@@ -15,7 +15,7 @@ from harborage.clock import Timers
 from harborage.events import EventBus, Redactor
 from harborage.identity import Quadruple
 from harborage.llm import Deps
-from harborage.planner import HandleRegistry, RegistryAware
+from harborage.planner import HandleRegistry, Planner, RegistryAware
 from harborage.runtime.durable.pauses.coordinator import Coordinator
 from harborage.runtime.effects.approval.grants import Grants
 from harborage.runtime.effects.approval.operator import OperatorApprovals
@@ -26,7 +26,7 @@ from harborage.runtime.effects.dependencies import Dependencies
 from harborage.runtime.effects.executor import CatalogToolExecutor
 from harborage.runtime.effects.gates import Gates, approval_gates
 from harborage.runtime.effects.hooks import Hooks
-from harborage.runtime.effects.model import Reasoner, ReasonerConfig, name_of_model, open_reasoner
+from harborage.runtime.effects.model import Reasoner, ReasonerConfig, Reasoners, name_of_model, open_reasoner
 from harborage.runtime.effects.model_recording import ModelRecorder
 from harborage.runtime.effects.model_settings import ModelSettings
 from harborage.runtime.effects.options import RuntimeOptions
@@ -94,6 +94,7 @@ class AgentParts(msgspec.Struct, frozen=True, kw_only=True):
     effects: AgentEffects
     table: EffectTable
     program: AgentProgram
+    reasoners: Reasoners
     context_providers: ContextProviders
     remembers: bool
     asks_context: bool
@@ -121,10 +122,9 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
     hooks = _hooks(setup, shared)
     model_hooks = _model_hooks(setup, hooks)
     settings = ModelSettings()
-    reasoner = await _open_reasoner(setup, shared, closers, recorder, model_hooks, settings)
-    if isinstance(reasoner.planner, RegistryAware):
-        reasoner.planner.attach_registry(shared.tasks)
-        closers.append(partial(_detach, reasoner.planner))
+    open_one = partial(_open_reasoner, setup, shared, closers, recorder, model_hooks, settings=settings)
+    reasoner = await open_one(setup.reasoner)
+    reasoners = Reasoners(setup.reasoner, open_one, reasoner)
     gates = _gates(setup, options, shared, catalog)
     _register_built_ins(options, catalog, reasoner, shared, gates)
     gates.check_names()
@@ -154,7 +154,8 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
         hooks=() if hooks is None else hooks.names,
         effects=effects,
         table=effects.table(),
-        program=_program(options, shared, reasoner, effects, catalog, gates),
+        program=_program(options, shared, reasoners, effects, catalog, gates),
+        reasoners=reasoners,
         context_providers=providers,
         remembers=setup.remembers,
         asks_context=bool(setup.context),
@@ -193,11 +194,13 @@ async def _open_reasoner(
     closers: list[Closer],
     recorder: ModelRecorder | None,
     model_hooks: ModelHooks | None,
+    who: Planner | ReasonerConfig,
+    *,
     settings: ModelSettings,
 ) -> Reasoner:
     """Open the planner and its model; where cost is limited the price of the model must be known."""
     reasoner = await open_reasoner(
-        setup.reasoner,
+        who,
         Deps(artifacts=shared.artifacts, bus=shared.bus, clock=shared.clock),
         closers,
         setup.summariser,
@@ -209,6 +212,9 @@ async def _open_reasoner(
     )
     if setup.options.limits.cost is not None:
         await reasoner.check_price()
+    if isinstance(reasoner.planner, RegistryAware):
+        reasoner.planner.attach_registry(shared.tasks)
+        closers.append(partial(_detach, reasoner.planner))
     return reasoner
 
 
@@ -349,11 +355,12 @@ def _services(
 def _program(
     options: RuntimeOptions,
     shared: Shared,
-    reasoner: Reasoner,
+    reasoners: Reasoners,
     effects: AgentEffects,
     catalog: ToolCatalog,
     gates: Gates,
 ) -> AgentProgram:
+    reasoner = reasoners.own
     contexts = ContextBuilder(
         reasoner.planner,
         catalog,
@@ -366,5 +373,6 @@ def _program(
         logger=shared.logger,
         hints=reasoner.hints,
         takes_pictures=reasoner.takes_pictures,
+        reasoners=reasoners,
     )
     return AgentProgram(effects, contexts.describe, gates=gates, is_parallel_atomic=options.is_parallel_atomic)

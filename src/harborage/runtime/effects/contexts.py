@@ -29,6 +29,7 @@ from harborage.tools import CatalogView, ToolCatalog
 if TYPE_CHECKING:
     from harborage.clock import Clock, Timers
     from harborage.identity import Identity, Quadruple
+    from harborage.runtime.effects.model import Reasoners
     from harborage.runtime.effects.options import RuntimeOptions
     from harborage.runtime.effects.program import InProcess
     from harborage.runtime.loop.seam import RunRequest
@@ -52,6 +53,7 @@ class ContextBuilder:
         logger: logging.Logger,
         hints: PlanningHints | None = None,
         takes_pictures: bool = True,
+        reasoners: Reasoners | None = None,
     ) -> None:
         self._planner = planner
         self._catalog = catalog
@@ -65,6 +67,7 @@ class ContextBuilder:
         self._logger = logger
         self._hints = hints
         self._takes_pictures = takes_pictures
+        self._reasoners = reasoners
         self._max_skills = options.max_skills
 
     async def describe(self, request: RunRequest, io: InProcess) -> LiveRun:
@@ -86,20 +89,29 @@ class ContextBuilder:
         )
         if request.context is not None and not request.asks_context:
             apply_context(base, request.context, max_skills=self._max_skills)
+        planner, compression, takes_pictures = await self._deciding(request)
         return LiveRun(
             base=base,
-            planner=self._planner,
+            planner=planner,
             mailbox=io.mailbox,
             crew=io.crew,
-            compression=self._compression,
+            compression=compression,
             is_rehearsal=request.is_rehearsal,
-            takes_pictures=self._takes_pictures,
+            takes_pictures=takes_pictures,
             request=request,
             listing=SessionArtifacts(
                 self._artifacts, request.who, tracker=self._tracker, clock=self._clock, logger=self._logger
             ),
             ledger=self._ledger(request),
         )
+
+    async def _deciding(self, request: RunRequest) -> tuple[Planner, CompressionRunner | None, bool]:
+        """The planner of the run, what shortens its history, and whether its model takes pictures."""
+        if self._reasoners is None or not (request.model or request.instructions):
+            return self._planner, self._compression, self._takes_pictures
+        found = await self._reasoners.of(request.model, request.instructions)
+        compression = None if found.summariser is None else CompressionRunner(found.summariser)
+        return found.planner, compression, found.takes_pictures
 
     def _ledger(self, request: RunRequest) -> RunLedger | None:
         """What the run draws on; None where nothing but its time is limited."""

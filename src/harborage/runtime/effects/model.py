@@ -6,6 +6,7 @@ one that the caller passes open is not.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -98,6 +99,59 @@ class Reasoner(msgspec.Struct, frozen=True, kw_only=True):
     def token_budget(self, wanted: int | None) -> int:
         """Return the history size in tokens above which it is summarised: `wanted`, else 60 % of the window."""
         return int(self.window * _HISTORY_SHARE) if wanted is None else wanted
+
+
+class Reasoners:
+    """The planner of an agent, and those over another model or with other instructions, opened by the first run that
+    asks for one."""
+
+    def __init__(
+        self,
+        config: Planner | ReasonerConfig,
+        open_one: Callable[[Planner | ReasonerConfig], Awaitable[Reasoner]],
+        own: Reasoner,
+    ) -> None:
+        self.own = own
+        self._config = config
+        self._open_one = open_one
+        self._opened: dict[tuple[str, str], Reasoner] = {}
+        self._opening = asyncio.Lock()
+
+    async def of(self, model: str = "", instructions: str = "") -> Reasoner:
+        """Return the agent's own, with `model` and `instructions` in their places if they are given.
+
+        Raises:
+            InvalidOptionError: the agent's planner takes no other model, or no instructions.
+            LLMError: the model cannot be opened.
+        """
+        if not (model or instructions):
+            return self.own
+        async with self._opening:
+            found = self._opened.get((model, instructions))
+            if found is None:
+                found = await self._open_one(changed_reasoner(self._config, model, instructions))
+                self._opened[(model, instructions)] = found
+            return found
+
+
+def changed_reasoner(who: Planner | ReasonerConfig, model: str, instructions: str) -> ReasonerConfig:
+    """Return how to open a reasoner over another model, or with other instructions.
+
+    Raises:
+        InvalidOptionError: it is a planner of the caller's own, or a factory's, which takes no instructions.
+    """
+    if not isinstance(who, ReasonerConfig):
+        name, value = ("model", model) if model else ("instructions", instructions)
+        text = f"{name}: the agent decides with a planner of its own, which takes none"
+        raise InvalidOptionError(name, value, message=text)
+    if model and not getattr(who.model, "answers_for_any", False):
+        who = msgspec.structs.replace(who, model=model)
+    if not instructions:
+        return who
+    if who.factory is not None:
+        text = "instructions: the agent's planner is made by a function of its own, which takes none"
+        raise InvalidOptionError("instructions", instructions, message=text)
+    return msgspec.structs.replace(who, config=msgspec.structs.replace(who.config, extra_guidance=instructions))
 
 
 def name_of_model(model: ModelChoice) -> str:

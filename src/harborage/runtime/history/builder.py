@@ -368,6 +368,7 @@ class _HistoryBuilder:
                 payload=control.payload,
                 scope=str(control.caller_scope),
                 event_id=control.event_id,
+                by=control.by,
             )
             for control in arrivals.controls
         ]

@@ -50,13 +50,14 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The first difference between a replay and the record.
 
     `step` is the planner's step, counted from 1; 0 is before the first. `what` says it in a sentence, `diff` shows it:
-    lines that begin with `-` were recorded, those with `+` are now.
+    lines that begin with `-` were recorded, those with `+` are now. `path` is its place in the step.
     """
 
     kind: DifferenceKind
     step: int
     what: str
     diff: str = ""
+    path: str = ""
 
     def __str__(self) -> str:
         where = f"step {self.step}" if self.step else "before the first step"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from harborage import codec
 from harborage.errors import HarborageError
 from harborage.runtime.durable.histories import latest_history, read_value, steps_of
 from harborage.runtime.durable.journal import (
@@ -66,14 +67,39 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
         kept = None if limits == Limits() else limits
         return replace(self, request=replace(self.request, limits=kept, deadline=limits.until(deadline, now)))
 
-    def task(self, who: Identity, goal: str) -> SpawnRequest:
-        """Return the task of the run."""
+    def task(self, who: Identity, goal: str, key: str = "") -> SpawnRequest:
+        """Return the task of the run; one with a `key` is started once."""
+        request = self.request
+        decided = [self.parent, self.at, goal, request.model, request.instructions, request.agent, request.max_steps]
         return SpawnRequest(
             identity=who.with_run(""),
             kind=TaskKind.FOREGROUND,
-            query=goal or self.request.goal,
-            input_artifact_ids=self.request.input_artifact_ids,
+            query=goal or request.goal,
+            input_artifact_ids=request.input_artifact_ids,
+            idempotency_key=key,
+            mark=codec.encode_text([*decided, request.is_rehearsal]) if key else "",
         )
+
+    def decided_by(self, agent: str, model: str, instructions: str) -> Fork:
+        """Return the fork whose new steps another agent decides, over another model, or with other instructions; what
+        is empty stays as it is.
+
+        By another agent a fork at the first step begins without anything of the other run.
+        """
+        request = self.request
+        is_other = bool(agent) and agent != request.agent
+        if not (is_other or model or instructions):
+            changed = min(request.changed_at, self.at)
+            return replace(self, request=replace(request, changed_at=changed))
+        request = replace(
+            request,
+            agent=agent or request.agent,
+            model=model or ("" if is_other else request.model),
+            instructions=instructions or ("" if is_other else request.instructions),
+            changed_at=self.at,
+        )
+        seed = () if is_other and self.at == 1 else self.seed
+        return replace(self, request=request, seed=seed)
 
 
 def fork_at(

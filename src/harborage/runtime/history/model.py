@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from harborage import codec
-from harborage.identity import Quadruple
+from harborage.identity import Identity, Quadruple
 from harborage.planner import Decision, Finish, PauseReason, SpawnSpec
 from harborage.runtime.durable.model_records import Failure, RecordedAnswer
 from harborage.runtime.loop.controls import ControlType
@@ -96,7 +96,10 @@ class PauseTaken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ControlTaken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A control that reached the run, before step `before_step`; `error` is the error's code if it was not applied."""
+    """A control that reached the run, before step `before_step`; `error` is the error's code if it was not applied.
+
+    `by` is the principal who sent it, where that is recorded.
+    """
 
     type: ControlType
     at: datetime
@@ -105,6 +108,7 @@ class ControlTaken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     scope: str = ""
     event_id: str = ""
     error: str = ""
+    by: Identity | None = None
 
 
 class StepTaken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -30,8 +30,10 @@ from harborage.runtime.history.differences import Difference, DifferenceKind, pr
 from harborage.runtime.loop.limits import Limits
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from harborage.artifacts import ArtifactStore
-    from harborage.clock import Timers
+    from harborage.clock import Timer, Timers
     from harborage.runtime.effects.agent_setup import AgentSetup
     from harborage.runtime.effects.assembly import Setup
 
@@ -203,7 +205,12 @@ class RecordedCall(NamedTuple):
 
 
 class ReplayClient:
-    """The client of one replay. `difference` is the first request without a recorded answer."""
+    """The client of one replay. `difference` is the first request without a recorded answer.
+
+    It answers for whatever model the run was given.
+    """
+
+    answers_for_any = True
 
     def __init__(self, *, is_any_recorded: bool, clean: Callable[[Any], Any] | None = None) -> None:
         self._is_any_recorded = is_any_recorded
@@ -269,6 +276,37 @@ class ReplayClient:
 def _are_same(recorded: Prompt, asked: Prompt) -> bool:
     # A schema made of tuples is recorded with lists; in JSON they are equal.
     return recorded == asked or codec.encode(recorded) == codec.encode(asked)
+
+
+class RecordedClock:
+    """The clock of a replay: it shows the time of the recorded step, and fires no timer."""
+
+    def __init__(self, at: datetime) -> None:
+        self._at = at
+
+    def set(self, at: datetime) -> None:
+        """Show this time from now on."""
+        self._at = at
+
+    def now(self) -> datetime:
+        """Return the time of the recorded step."""
+        return self._at
+
+    def monotonic(self) -> float:
+        """Return 0: no time passes."""
+        return 0.0
+
+    def call_later(self, delay_s: float, wake: Callable[[], None]) -> Timer:
+        """Return a timer that never fires."""
+        return _NO_TIMER
+
+
+class _NoTimer:
+    def cancel(self) -> None:
+        pass
+
+
+_NO_TIMER: Final = _NoTimer()
 
 
 def replay_setup(setup: Setup, served: ReplayClient, clock: Timers, artifacts: ArtifactStore | None) -> Setup:

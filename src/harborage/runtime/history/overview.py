@@ -12,7 +12,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec.structs import replace
 
+from harborage.identity import Identity
 from harborage.planner import AwaitTask, CallParallel, CallTool, RequestPause, SpawnTask
 from harborage.runtime.durable.engine import PROVIDER_UNAVAILABLE, RunPhase
 from harborage.runtime.durable.journal import JournalCorruptError
@@ -53,7 +55,7 @@ WORKER: Final = "worker"
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """What a run waits or waited for: a `reason` of pauses, or `child`, `timer`, `worker`.
 
-    `call` is the id of the call that waits; `default` is what happens at `deadline`. `by` is the user who answered.
+    `call` is the id of the call that waits; `default` is what happens at `deadline`. `by` is who answered.
     """
 
     reason: str
@@ -62,7 +64,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     token: str = ""
     call: str = ""
     decision: str = ""
-    by: str = ""
+    by: Identity | None = None
     deadline: datetime | None = None
     default: str = ""
 
@@ -87,8 +89,8 @@ class ControlOutcome(StrEnum):
 
 
 class ControlRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A control that was sent to a run; `before_step` is 0 for one that it has not consumed. `by` is the user who sent
-    it, where that is known.
+    """A control that was sent to a run; `before_step` is 0 for one that it has not consumed. `by` is the principal who
+    sent it, where that is known.
 
     One that answered a call at its gate was applied in that call's step.
     """
@@ -96,7 +98,7 @@ class ControlRow(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     event_id: str
     at: datetime
-    by: str = ""
+    by: Identity | None = None
     outcome: ControlOutcome
     error: str = ""
     before_step: int = 0
@@ -168,7 +170,7 @@ def _add_present(steps: list[StepRow], history: RunHistory, row: RunRow, waits: 
     last = steps[-1] if steps else None
     if last is not None and last.step is not None and _is_open(last.step, history):
         waits = [*last.waits, *waits]
-        steps[-1] = msgspec.structs.replace(last, status=_present(waits), waits=tuple(waits))
+        steps[-1] = replace(last, status=_present(waits), waits=tuple(waits))
         return
     began = history.started_at if last is None or last.step is None else last.step.ended_at or last.step.decided_at
     number = len(steps) + 1
@@ -247,7 +249,7 @@ def _of_pause(pause: Pause, call: str) -> Wait:
         opened_at=pause.paused_at,
         settled_at=pause.resumed_at,
         decision="" if pause.decision is None else str(pause.decision),
-        by=pause.resolved_by,
+        by=_answered_by(pause),
         deadline=pause.deadline,
         default="" if pause.deadline is None else str(pause.default),
     )
@@ -358,9 +360,23 @@ def _controls(
             at = control.enqueued_at or moment(row.updated_at)
             error = "run_ended" if row.status.is_final else ""
             taken.append(
-                ControlRow(type=str(control.type), event_id=control.event_id, at=at, outcome=outcome, error=error)
+                ControlRow(
+                    type=str(control.type),
+                    event_id=control.event_id,
+                    at=at,
+                    by=control.by,
+                    outcome=outcome,
+                    error=error,
+                )
             )
     return taken
+
+
+def _answered_by(pause: Pause) -> Identity | None:
+    """Who answered a pause; of one that an earlier version settled its record has the user alone."""
+    if pause.answered_by is not None or not pause.resolved_by:
+        return pause.answered_by
+    return replace(pause.identity.identity, user_id=pause.resolved_by)
 
 
 def _of_answer(pause: Pause, placed: _Placed) -> ControlRow:
@@ -370,7 +386,7 @@ def _of_answer(pause: Pause, placed: _Placed) -> ControlRow:
         type=str(_ANSWERS.get(decision, ControlType.RESUME)),
         event_id=pause.answering,
         at=pause.resumed_at or pause.paused_at,
-        by=pause.resolved_by,
+        by=_answered_by(pause),
         outcome=ControlOutcome.APPLIED,
         before_step=placed.of(pause)[0],
     )
@@ -382,7 +398,7 @@ def _of_taken(control: ControlTaken, answers: Mapping[str, Pause]) -> ControlRow
         type=str(control.type),
         event_id=control.event_id,
         at=control.at,
-        by="" if pause is None else pause.resolved_by,
+        by=control.by or (None if pause is None else _answered_by(pause)),
         outcome=ControlOutcome.FAILED if control.error else ControlOutcome.APPLIED,
         error=control.error,
         before_step=control.before_step,

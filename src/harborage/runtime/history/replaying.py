@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 import msgspec
@@ -27,7 +26,7 @@ from harborage.runtime.durable.model_records import prompts_of
 from harborage.runtime.durable.steps import Effect, StepCall, Think
 from harborage.runtime.effects.assembly import Setup, assemble
 from harborage.runtime.history.differences import Difference, DifferenceKind, value_diff
-from harborage.runtime.history.offline import Attempts, RecordedCall, ReplayClient, offline, replay_setup
+from harborage.runtime.history.offline import Attempts, RecordedCall, RecordedClock, ReplayClient, offline, replay_setup
 from harborage.runtime.history.reading import Opened, exchanges_in, open_record
 from harborage.runtime.loop.capabilities import INSTRUCTIONS, OFFERED
 from harborage.runtime.loop.seam import Concluded, Durable, GatedTools, RunRequest
@@ -35,7 +34,6 @@ from harborage.runtime.loop.state import Planned, RunState
 
 if TYPE_CHECKING:
     from harborage.artifacts import ArtifactStore
-    from harborage.clock import Timer
     from harborage.concurrency import Crew
     from harborage.runtime.durable.mailbox import Mailbox
     from harborage.runtime.durable.pauses.coordinator import Coordinator
@@ -115,9 +113,11 @@ async def replay(
     artifacts: ArtifactStore | None = None,
     everywhere: bool = False,
     clean: Callable[[Any], Any] | None = None,
+    agent: str = "",
 ) -> Replayed:
     """Run a recorded run again with the planner, tools and options of `setup`, as far as its record goes.
 
+    `agent` is another than the recorded one. Steps that a fork has from a run with another model are not decided again.
     No tool runs, no model is opened and nothing is kept. The network is refused meanwhile: to what the replay starts,
     or `everywhere` to the whole process. `artifacts` are read for what the user had attached, by default from where
     `setup` keeps them. `clean` does what was done to the record, such as hiding secrets, to what the planner asks and
@@ -129,17 +129,20 @@ async def replay(
         HarborageError: the setup does not fit together.
     """
     opened = open_record(record)
+    if agent:
+        opened = opened._replace(request=replace(opened.request, agent=agent))
     history = latest_history(opened.request, opened.entries)
     recorded = _RecordedHistory(opened, history)
     served = ReplayClient(is_any_recorded=recorded.has_calls, clean=clean)
-    clock = _RecordedClock(opened.entries[0].at)
+    clock = RecordedClock(opened.entries[0].at)
     with ExitStack() as stack:
         attempts = stack.enter_context(offline(everywhere=everywhere))
         parts = await assemble(replay_setup(setup, served, clock, artifacts))
         try:
-            agent = parts.agents.get(opened.request.agent)
-            comparison = _Comparison(recorded, agent, served, clock, attempts, clean)
-            difference, is_whole = await _run_over_record(opened, agent, comparison, setup.logger)
+            deciding = parts.agents.get(opened.request.agent)
+            first = history.request.changed_at
+            comparison = _Comparison(recorded, deciding, served, clock, attempts, clean, decides_from=first)
+            difference, is_whole = await _run_over_record(opened, deciding, comparison, setup.logger)
         finally:
             for close in parts.closers:
                 await close()
@@ -156,6 +159,8 @@ def _with_current_guards(request: RunRequest, gated: GatedTools, hooks: tuple[st
     """The same under the hooks and approvals of this runtime, which are compared, too. Under a policy for all tools
     then and now what was recorded says which tools were registered when the run started. What an operator had decided
     stays: it is no part of the runtime."""
+    if request.changed_at:
+        return request  # its first steps were guarded as those of the run that it has them from
     request = replace(request, hooks=hooks)
     if request.gated is None:
         return replace(request, gated=gated)
@@ -250,11 +255,14 @@ class _Comparison:
         recorded: _RecordedHistory,
         agent: AgentParts,
         served: ReplayClient,
-        clock: _RecordedClock,
+        clock: RecordedClock,
         attempts: Attempts,
         clean: Callable[[Any], Any] | None,
+        *,
+        decides_from: int = 0,
     ) -> None:
         self._clean = clean
+        self._decides_from = decides_from
         self._recorded = recorded
         self._agent = agent
         self._served = served
@@ -307,6 +315,9 @@ class _Comparison:
             raise
         if recorded.limit:
             return recorded  # a limit decided, not the planner
+        if number + 1 < self._decides_from:
+            self._manifest = recorded.manifest_after(self._manifest)
+            return recorded  # another planner decided
         now = await self._asked(run, number, recorded)
         if isinstance(now, Exception):
             what = f"the planner fails: {type(now).__name__}: {now}"
@@ -461,30 +472,3 @@ class _NoPauses:
 
 
 _NO_PAUSES: Final = cast("Coordinator", _NoPauses())
-
-
-class _RecordedClock:
-    """The clock of a replay: it shows the time of the recorded step, and fires no timer."""
-
-    def __init__(self, at: datetime) -> None:
-        self._at = at
-
-    def set(self, at: datetime) -> None:
-        self._at = at
-
-    def now(self) -> datetime:
-        return self._at
-
-    def monotonic(self) -> float:
-        return 0.0
-
-    def call_later(self, delay_s: float, wake: Callable[[], None]) -> Timer:
-        return _NO_TIMER
-
-
-class _NoTimer:
-    def cancel(self) -> None:
-        pass
-
-
-_NO_TIMER: Final = _NoTimer()

@@ -119,7 +119,9 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a run is started with. `deadline` is absolute; `token_budget` 0 switches compression off.
 
     A rehearsal changes nothing outside itself: calls of tools that have effects, and spawned tasks, are refused. A fork
-    has its steps before `forked_at` from the run `forked_from`. `limits` are those of the run `limits_of`, which it
+    has its steps before `forked_at` from the run `forked_from`. `model` and `instructions` stand in the place of its
+    agent's; the steps before `changed_at` were decided by another model, with other instructions, or by another agent.
+    `limits` are those of the run `limits_of`, which it
     shares; they are its own where that is empty. `context` is what its caller gave it to be shown; `asks_context` says
     that providers are asked before its first step, `writes_memory` that its session remembers it when it reached its
     goal. A child was spawned by another run. `gated` are the tools whose calls need approval; a run of an earlier
@@ -144,6 +146,9 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_rehearsal: bool = False
     forked_from: str = ""
     forked_at: int = 0
+    model: str = ""
+    instructions: str = ""
+    changed_at: int = 0
     limits: Limits | None = None
     limits_of: str = ""
     is_child: bool = False

@@ -123,20 +123,20 @@ class RunViews:
             totals=_totals(history.totals),
         )
 
-    def control(self, control: ControlRow, who: Identity) -> wire.ControlRow:
-        """Return a control of a run of `who`."""
+    def control(self, control: ControlRow) -> wire.ControlRow:
+        """Return a control."""
         return wire.ControlRow(
             type=control.type,
             event_id=control.event_id,
             at=control.at,
-            by=_by(control.by, who),
+            by=_by(control.by),
             outcome=str(control.outcome),
             err=control.error or UNSET,
             step=control.before_step or UNSET,
         )
 
-    def step(self, row: StepRow, who: Identity, *, is_whole: bool = False) -> wire.StepRow:
-        """Return a step of a run of `who`; a whole one with the values of its calls."""
+    def step(self, row: StepRow, *, is_whole: bool = False) -> wire.StepRow:
+        """Return a step; a whole one with the values of its calls."""
         step = row.step
         used = usage_of(() if step is None else step.asked)
         return wire.StepRow(
@@ -153,7 +153,7 @@ class RunViews:
             error=self._error_of(step),
             calls=[] if step is None else [self._call(step, call, is_whole=is_whole) for call in step.calls],
             children=[] if step is None else [self._child(one) for one in step.children if one.task_id],
-            waits=[_wait(one, who) for one in row.waits],
+            waits=[_wait(one) for one in row.waits],
         )
 
     def _error_of(self, step: StepTaken | None) -> wire.ErrorOf | UnsetType:
@@ -293,7 +293,7 @@ def _parent(run: Overview) -> wire.StepOf:
     return wire.StepOf(id=run.row.parent, step=int(number) if is_known else 0)
 
 
-def _wait(wait: Wait, who: Identity) -> wire.WaitRow:
+def _wait(wait: Wait) -> wire.WaitRow:
     return wire.WaitRow(
         reason=wait.reason,
         token=wait.token or UNSET,
@@ -301,14 +301,14 @@ def _wait(wait: Wait, who: Identity) -> wire.WaitRow:
         opened_at=wait.opened_at,
         settled_at=time_or_none(wait.settled_at),
         decision=wait.decision or UNSET,
-        by=_by(wait.by, who),
+        by=_by(wait.by),
         deadline=UNSET if wait.deadline is None else wait.deadline,
         default=wait.default or UNSET,
     )
 
 
-def _by(user: str, who: Identity) -> WireIdentity | UnsetType:
-    return WireIdentity(tenant=who.tenant_id, user=user, session=who.session_id) if user else UNSET
+def _by(who: Identity | None) -> WireIdentity | UnsetType:
+    return UNSET if who is None else WireIdentity.of(who)
 
 
 def _totals(totals: Totals) -> wire.RunTotals:

@@ -22,6 +22,7 @@ from harborage.runtime.history.asking import asks_of
 from harborage.runtime.history.builder import history_of
 from harborage.runtime.history.overview import Overview, overview
 from harborage.runtime.history.reading import opened_from
+from harborage.server.families.run_copies import compare_page, fork_run, freeze_run, record_of, replay_run, replayed
 from harborage.server.families.run_views import RunViews
 from harborage.server.services import Call, Endpoint, Endpoints
 from harborage.store import PauseQuery, RunQuery, RunRow
@@ -129,7 +130,7 @@ def views_of(call: Call, row: RunRow, history: RunHistory) -> RunViews:
         redactor_of(call),
         heavy_bytes=call.services.options.heavy_bytes,
         side_effect=side_effect,
-        model="" if agent is None else agent.model,
+        model=history.request.model or ("" if agent is None else agent.model),
     )
 
 
@@ -178,13 +179,13 @@ async def _steps(call: Call, asked: wire.StepsRequest) -> wire.StepsAnswer:
 
 
 def _page(run: Overview, views: RunViews, after: int, limit: int) -> wire.StepsAnswer:
-    who, last = run.row.who, after + limit
+    last = after + limit
     more = len(run.steps) > last
     return wire.StepsAnswer(
         run=views.header(run),
-        steps=[views.step(one, who) for one in run.steps[after:last]],
+        steps=[views.step(one) for one in run.steps[after:last]],
         controls=[
-            views.control(one, who)
+            views.control(one)
             for one in run.controls
             if after < one.before_step <= last or (not more and not 0 < one.before_step <= last)
         ],
@@ -218,7 +219,7 @@ async def _step(call: Call, asked: wire.StepRequest) -> wire.StepAnswer:
     step = found.step
     has_more = step is not None and step.observation is not None
     return wire.StepAnswer(
-        step=views.step(found, row.who, is_whole=True),
+        step=views.step(found, is_whole=True),
         saw=wire.Saw(asks=[views.ask(one, is_full=asked.full) for one in asks]) if asks else UNSET,
         said=wire.Said(decision="", value={}) if step is None else views.said(step),
         observation=views.show(step.observation).either if step is not None and has_more else UNSET,
@@ -231,9 +232,60 @@ def no_such_step(run_id: str, step: int, count: int) -> ProtocolError:
     return ProtocolError(Code.INVALID_REQUEST, f"invalid request: run {run_id!r} has no step {step}; {there}")
 
 
+async def _fork(call: Call, asked: wire.ForkRequest) -> wire.ForkAnswer:
+    _check_id(asked.id)
+    check_step(asked.step)
+    row = await find_row(call, asked.id, is_read=False)
+    entries = await read_entries(call, row)
+    try:
+        return await fork_run(call, asked, entries)
+    except JournalCorruptError as error:
+        raise _unreadable(row.run_id, error) from error
+
+
+async def _replay(call: Call, asked: wire.AgentRequest) -> wire.ReplayAnswer:
+    _check_id(asked.id)
+    row = await find_row(call, asked.id, is_read=False)
+    entries = await read_entries(call, row)
+    history = await read_history(row.run_id, entries)
+    try:
+        result = await replay_run(call, asked.agent, record_of(entries))
+    except JournalCorruptError as error:
+        raise _unreadable(row.run_id, error) from error
+    return replayed(row.run_id, result, views_of(call, row, history))
+
+
+async def _freeze(call: Call, asked: wire.AgentRequest) -> wire.FreezeAnswer:
+    _check_id(asked.id)
+    row = await find_row(call, asked.id)
+    entries = await read_entries(call, row)
+    run = await read_overview(call, row, entries)
+    try:
+        return await freeze_run(call, asked, entries, run, views_of(call, row, run.history))
+    except JournalCorruptError as error:
+        raise _unreadable(row.run_id, error) from error
+
+
+async def _compare(call: Call, asked: wire.CompareRequest) -> wire.CompareAnswer:
+    _check_id(asked.id)
+    _check_id(asked.other)
+    if asked.id == asked.other:
+        raise ProtocolError(Code.INVALID_REQUEST, "invalid request: a run is compared with another, not itself")
+    limit = check_page(asked.after, asked.limit)
+    rows = [await find_row(call, asked.id), await find_row(call, asked.other)]
+    left, right = [await read_overview(call, row, await read_entries(call, row)) for row in rows]
+    views = (views_of(call, left.row, left.history), views_of(call, right.row, right.history))
+    size = len(left.steps) + len(right.steps)
+    return await _computed(partial(compare_page, left, right, views, asked.after, limit), size)
+
+
 ENDPOINTS: Final[Endpoints] = MappingProxyType(
     {
         "runs.steps": Endpoint(wire.StepsRequest, wire.StepsAnswer, _steps),
         "runs.step": Endpoint(wire.StepRequest, wire.StepAnswer, _step),
+        "runs.fork": Endpoint(wire.ForkRequest, wire.ForkAnswer, _fork),
+        "runs.replay": Endpoint(wire.AgentRequest, wire.ReplayAnswer, _replay),
+        "runs.freeze": Endpoint(wire.AgentRequest, wire.FreezeAnswer, _freeze),
+        "runs.compare": Endpoint(wire.CompareRequest, wire.CompareAnswer, _compare),
     }
 )

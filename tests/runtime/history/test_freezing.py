@@ -11,12 +11,20 @@ from typing import Any
 import pytest
 
 from harborage import codec
-from harborage.app.frozen_run import FreezeError, Frozen, FrozenRun, attached_to, cleaner, freeze, write_frozen
 from harborage.artifacts import ArtifactScope, MemoryArtifactStore
 from harborage.identity import Identity
 from harborage.llm import ChatMessage, Content, Role
 from harborage.runtime.durable.model_records import Prompt
 from harborage.runtime.history import build_history
+from harborage.runtime.history.freezing import (
+    FreezeError,
+    Frozen,
+    FrozenRun,
+    attached_to,
+    cleaner,
+    freeze,
+    write_frozen,
+)
 from harborage.runtime.host import Runtime
 from harborage.testing.frozen import assert_replays, replay_frozen
 from harborage.testing.llm import ScriptedLLM, calls_tools, says

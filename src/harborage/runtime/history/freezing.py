@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harborage import codec
-from harborage.artifacts import ArtifactScope, ArtifactStore, MemoryArtifactStore
+from harborage.artifacts import ArtifactScope, ArtifactStore
 from harborage.artifacts.media import pictures_in
 from harborage.errors import HarborageError
 from harborage.events.redaction import secrets_of
-from harborage.llm.cassette.requests import Scrubber
-from harborage.runtime.history import RunHistory, build_history
+from harborage.events.scrubbing import Scrubber
+from harborage.runtime.history.builder import build_history
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
+    from harborage.runtime.history.model import RunHistory
 
 VERSION: Final = 1
 _LONGEST_SLUG: Final = 40
@@ -81,9 +82,8 @@ class FrozenRun(msgspec.Struct, frozen=True, kw_only=True):
         """The run's journal, as `Run.history()` returns it."""
         return [bytes(entry) for entry in self.entries]
 
-    async def artifacts(self) -> ArtifactStore:
-        """Return an artifact store with the user's files and nothing else."""
-        store = MemoryArtifactStore()
+    async def put_into(self, store: ArtifactStore) -> ArtifactStore:
+        """Put the user's files into an artifact store, which is returned."""
         who = build_history(self.record).who
         for one in self.attached:
             await store.put_bytes(
@@ -108,9 +108,12 @@ def freeze(
     root: Path,
     out: Path,
     attached: Sequence[Attached] = (),
+    name: str = "",
     environ: Mapping[str, str] = os.environ,
 ) -> Frozen:
     """Return the files of a test of a run in the folder `out`; `agent` names its agent in the folder `root`.
+
+    They are `test_<name>.py` and `runs/<name>.json`; without a `name` they are named after the goal and the run's id.
 
     Nothing is written. Values of variables in `environ` whose names say that they are secrets are hidden, and so are
     texts that look like secrets.
@@ -131,7 +134,7 @@ def freeze(
         attached=tuple(attached),
         entries=entries,
     )
-    name = _name(history)
+    name = name or _name(history)
     cassette = out / _FOLDER / f"{name}.json"
     text = _TEST.format(
         title=_title(run, history),
