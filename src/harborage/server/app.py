@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, Route
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.ids import new_id
 from harborage.protocol.methods import ALL_METHODS, METHODS
+from harborage.server.ag_ui.routes import AgUiRoutes
 from harborage.server.auth.gate import Gate, GateMissingError
 from harborage.server.dispatch import Dispatcher
 from harborage.server.edge import Edge
@@ -84,6 +85,7 @@ class Server:
         self._is_draining = False
         self.streams = Streams(self.services, gate)
         self.openai = OpenAIRoutes(self.services, gate)
+        self.ag_ui = AgUiRoutes(self.services, gate)
         self._document: Response | None = None
         self._dispatcher = Dispatcher(self.services, gate, ENDPOINTS)
         last = [] if fallback is None else [Route("/{path:path}", fallback, methods=[*_VERBS, "OPTIONS"])]
@@ -109,6 +111,7 @@ class Server:
         self._is_draining = True
         self.streams.drain()
         self.openai.drain()
+        self.ag_ui.drain()
 
     def _routes(self) -> list[BaseRoute]:
         families = [Route(f"/v1/{family}/{{verb:path}}", _Posted(self._dispatcher)) for family in _FAMILIES]
@@ -118,6 +121,7 @@ class Server:
             Route(METHODS["events.subscribe"].path, self.streams),
             Route("/v1/openapi.json", self._openapi, methods=["GET"]),
             *self.openai.routes(),
+            *self.ag_ui.routes(),
             *families,
             Links(self.services).route(),
         ]
