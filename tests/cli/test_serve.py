@@ -243,3 +243,15 @@ def test_a_server_with_keys_lets_in_the_tokens_that_they_sign(start: Start, tmp_
     assert httpx2.post(f"{base}/v1/pause/list", headers=bearer).status_code == 200
     assert httpx2.post(f"{base}/v1/pause/list").status_code == 401
     assert process.stop() == 0
+
+
+def test_fixtures_are_served_beside_the_agents(start: Start, tmp_path: Path) -> None:
+    """In memory, with a banner; the agents of the file come first."""
+    write(tmp_path, "ordered")
+    process = start("dev", "--bind", "127.0.0.1:0", "--seed-fixtures")
+    assert process.line("DEV-ONLY FIXTURES")
+    client = Client(process)
+    names = [row["name"] for row in client.post("/v1/agents/list", {})["agents"]]
+    assert (names[0], len(names)) == ("clerk", 4)
+    assert len(client.post("/v1/sessions/list", {})["rows"]) == 7
+    assert not (tmp_path / ".harborage").exists()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from harborage.app.assistant import assistant
 from harborage.app.model_choice import choose_model
-from harborage.app.target import Service, forget_modules, importable, load_service
+from harborage.app.target import Service, TargetError, forget_modules, importable, load_service
 from harborage.runtime.effects.model import is_own_planner
 from harborage.runtime.host import Runtime
 
@@ -21,14 +21,24 @@ _DEFAULT_FILE: Final = "agent.py"
 
 class Program:
     """A program to serve. `target` is a file or a module, with `:attribute` where it has several; "" is the standard
-    assistant in `folder`. Agents that name no model use `model`; with `is_mock` all of them use the mock.
+    assistant in `folder`. Agents that name no model use `model`; with `is_mock` all of them use the mock. Agents
+    `besides` are served behind its own.
     """
 
-    def __init__(self, target: str, folder: Path, *, model: str = "", is_mock: bool = False) -> None:
+    def __init__(
+        self,
+        target: str,
+        folder: Path,
+        *,
+        model: str = "",
+        is_mock: bool = False,
+        besides: Sequence[Agent[Any, Any]] = (),
+    ) -> None:
         self._target = target
         self._folder = folder
         self._model = MOCK if is_mock else model
         self._is_mock = is_mock
+        self._besides = tuple(besides)
         self._unread: Service | None = None
 
     @property
@@ -57,12 +67,15 @@ class Program:
             AgentNotReadyError: an agent cannot work on this machine.
         """
         service, self._unread = self._unread or self._read(), None
+        if service.runtime is not None and self._besides:
+            text = "fixtures need agents of their own, and the file makes its own Runtime([…]); name an agent of it"
+            raise TargetError(self._target, text)
         if service.runtime is not None:
             return service.runtime
         for agent in service.agents:
             if agent.check is not None:
                 agent.check()
-        return Runtime([self._with_model(agent) for agent in service.agents])
+        return Runtime([*(self._with_model(agent) for agent in service.agents), *self._besides])
 
     def _read(self) -> Service:
         if not self._target:

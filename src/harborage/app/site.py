@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.runtime.host import Runtime
     from harborage.server.auth.gate import Gate
+    from harborage.server.flows import Flows
     from harborage.server.services import Issuer, ServerOptions
 
 _PARK: str = "drain"
@@ -48,7 +49,8 @@ class Site:
 
     `load` reads the program and returns its runtime, not entered; it is called once for each reload. `storage_of` says
     where the first one keeps its runs: an open storage, or the url of one that the site opens. `grace` is how many
-    seconds steps in flight have to end when the runtime is stopped or replaced.
+    seconds steps in flight have to end when the runtime is stopped or replaced. `prepare` is called with the first
+    runtime, once it is open; `flows` are those that the server answers for.
     """
 
     def __init__(
@@ -62,6 +64,8 @@ class Site:
         issuer: Issuer | None = None,
         routes: Iterable[BaseRoute] = (),
         fallback: Callable[[Request], Awaitable[Response]] | None = None,
+        flows: Flows | None = None,
+        prepare: Callable[[Runtime], Awaitable[None]] | None = None,
         clock: Timers = SYSTEM_CLOCK,
         logger: logging.Logger | None = None,
     ) -> None:
@@ -69,13 +73,15 @@ class Site:
         self._storage_of = storage_of
         self._make_gate = make_gate
         self._serve = partial(
-            Server, options=options, issuer=issuer, routes=tuple(routes), fallback=fallback, clock=clock
+            Server, options=options, issuer=issuer, routes=tuple(routes), fallback=fallback, flows=flows, clock=clock
         )
         self._grace = grace
+        self._prepare = prepare
         self._clock = clock
         self._logger = logging.getLogger("harborage.server") if logger is None else logger
         self._open = AsyncExitStack()
         self._parts: tuple[Storage, EventBus] | None = None
+        self._runtime: Runtime | None = None
         self.server: Server
 
     async def __aenter__(self) -> Self:
@@ -84,7 +90,11 @@ class Site:
             redactor = REDACTOR_DRIVERS.factory(runtime.options.redactor)()
             storage, bus = self._parts = await self._open_parts(runtime, redactor)
             runtime.keep_in(storage, bus)
+            self._runtime = runtime
             await runtime.__aenter__()
+            self._open.push_async_callback(self._stop)
+            if self._prepare is not None:
+                await self._prepare(runtime)
         except BaseException:
             await self._open.aclose()
             raise
@@ -94,10 +104,11 @@ class Site:
 
     async def __aexit__(self, *_: object) -> None:
         """Stop the runtime, so that its runs can go on elsewhere, and close the storage."""
-        try:
-            await self.server.services.runtime.aclose(grace=self._grace)
-        finally:
-            await self._open.aclose()
+        await self._open.aclose()
+
+    async def _stop(self) -> None:
+        assert self._runtime is not None
+        await self._runtime.aclose(grace=self._grace)
 
     async def _open_parts(self, runtime: Runtime, redactor: Redactor) -> tuple[Storage, EventBus]:
         """The storage of the first runtime, in which all others keep their runs, too, and a bus over it."""
@@ -138,7 +149,7 @@ class Site:
         runtime = self._load()
         runtime.keep_in(*self._parts)
         await runtime.__aenter__()
-        before, self.server.services.runtime = self.server.services.runtime, runtime
+        before, self._runtime, self.server.services.runtime = self.server.services.runtime, runtime, runtime
         await before.aclose(grace=self._grace)
 
     async def _publish(

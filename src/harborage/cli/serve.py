@@ -17,7 +17,7 @@ from cyclopts import Parameter
 from harborage.cli.storage import Debug, WrongUseError, flag, prepare_storage, run_command, storage_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
 
     from harborage.events import EventBus, Redactor
     from harborage.server.auth.gate import Gate
@@ -37,6 +37,7 @@ _GRACE_S: Final = 30.0
 _ADDRESS: Final = "127.0.0.1:18080"
 _DEV_GRACE_S: Final = 0.2
 _DEV_PORT: Final = 18080
+_FIXTURES_BANNER: Final = "[DEV-ONLY FIXTURES — THESE ROWS ARE MADE UP]"
 _MOCK_BANNER: Final = "[DEV-ONLY MOCK LLM — DO NOT USE IN PRODUCTION]"
 
 Agents: TypeAlias = Annotated[str, Parameter(help=_AGENTS, show_default="agent.py, else the standard assistant")]
@@ -164,6 +165,7 @@ def dev(
     model: Model = "",
     console_dir: Console = None,
     no_hot_reload: Annotated[bool, flag("Keep the code that the server was started with.")] = False,
+    seed_fixtures: Annotated[bool, flag("Serve rows of every kind to look at, made on a mock model.")] = False,
     debug: Debug = False,
 ) -> int:
     """Serve agents on this machine while you work on them, and reload their code.
@@ -174,7 +176,8 @@ def dev(
     on with the new code. Code that cannot be loaded is refused: the code before
     keeps serving.
 
-    HARBOR_DEV_ALLOW_MOCK=1 answers every model call with a mock.
+    HARBOR_DEV_ALLOW_MOCK=1 answers every model call with a mock, and
+    HARBOR_DEV_SEED_FIXTURES=1 is --seed-fixtures.
 
     Exit codes:
       0    it was stopped
@@ -184,20 +187,24 @@ def dev(
 
     address = bind or os.environ.get("HARBOR_BIND", "").strip() or f"127.0.0.1:{port}"
     is_mock = os.environ.get("HARBOR_DEV_ALLOW_MOCK", "") == "1"
+    has_fixtures = seed_fixtures or os.environ.get("HARBOR_DEV_SEED_FIXTURES", "") == "1"
 
     def work() -> Coroutine[Any, Any, int]:
         return _develop(
             agents,
             bind=address,
-            storage=storage,
+            storage=storage or ("memory:" if has_fixtures else ""),
             model=model,
             is_mock=is_mock,
             console_dir=console_dir,
             reloads=not no_hot_reload,
+            has_fixtures=has_fixtures,
         )
 
     if is_mock:
         _say(_MOCK_BANNER)
+    if has_fixtures:
+        _say(_FIXTURES_BANNER)
     return run_command(work, debug=debug)
 
 
@@ -241,6 +248,7 @@ async def _serve(
     grace: float,
     on_ready: Callable[[Address], None],
     is_mock: bool = False,
+    has_fixtures: bool = False,
     issuer: Any = None,
     routes: tuple[Any, ...] = (),
     reload: Callable[[Path], Any] | None = None,
@@ -254,7 +262,9 @@ async def _serve(
 
     console = ConsoleFiles(console_dir)
     address = parse_address(bind, "--bind")
-    program = Program(agents or default_target(Path.cwd()), Path.cwd(), model=model, is_mock=is_mock)
+    besides, flows, prepare = _fixtures() if has_fixtures else ((), None, None)
+    target = agents or default_target(Path.cwd())
+    program = Program(target, Path.cwd(), model=model, is_mock=is_mock, besides=besides)
     await program.open(os.environ)
     opened = listen(address)
     try:
@@ -267,6 +277,8 @@ async def _serve(
             issuer=issuer,
             routes=routes,
             fallback=console.answer,
+            flows=flows,
+            prepare=prepare,
         )
         await host(
             site,
@@ -279,6 +291,16 @@ async def _serve(
     finally:
         opened.close()
     return 0
+
+
+def _fixtures() -> tuple[Sequence[Any], Any, Any]:
+    """The agents and flows of the fixtures, and what stores the rest of them."""
+    from functools import partial
+
+    from harborage.app.fixtures import FixtureFlows, fixture_agents, seed
+    from harborage.clock import SYSTEM_CLOCK
+
+    return fixture_agents(), FixtureFlows(SYSTEM_CLOCK), partial(seed, clock=SYSTEM_CLOCK)
 
 
 def _storage_for(option: str, of_runtime: Storage | str | None) -> Storage | str:
