@@ -10,7 +10,7 @@ from harborage.server.services import ServerOptions
 from tests.kit.wire import HeaderGate, Wire
 
 
-@pytest.mark.parametrize("verb", ["GET", "POST", "PUT", "DELETE"])
+@pytest.mark.parametrize("verb", ["GET", "POST", "PUT", "DELETE", "OPTIONS"])
 async def test_health_names_the_command_that_serves(runtime: Runtime, verb: str) -> None:
     """Any verb, no token."""
     wire = Wire(Server(runtime, gate=HeaderGate(), options=ServerOptions(subcommand="dev")))

@@ -77,6 +77,14 @@ async def test_pages_are_only_read(wire: Wire, verb: str) -> None:
     assert (await wire.request(verb, "/somewhere")).status == 405
 
 
+@pytest.mark.parametrize(
+    ("verb", "path"), [("POST", "/artifacts/a?grant=x"), ("POST", "/v1/openapi.json"), ("OPTIONS", "/readyz")]
+)
+async def test_what_the_server_has_refuses_other_verbs_itself(wire: Wire, verb: str, path: str) -> None:
+    """405, as without a console: such a path is not missing."""
+    assert (await wire.request(verb, path)).status == 405
+
+
 async def test_head_has_no_body(wire: Wire) -> None:
     """It answers as GET does, without what it answers."""
     reply = await wire.request("HEAD", "/style.css")

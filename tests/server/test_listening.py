@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -52,6 +53,21 @@ async def exchange(address: Address, *parts: bytes) -> bytes:
         return bytes(read)
     finally:
         writer.close()
+
+
+async def test_an_answer_waits_for_no_acknowledgement() -> None:
+    """Connections send at once what is written: head and body of an answer are two writes."""
+    at_once = asyncio.get_running_loop().create_future()
+
+    def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted = writer.get_extra_info("socket")
+        at_once.set_result(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    opened = listen(Address("127.0.0.1", 0))
+    async with await asyncio.start_server(connected, sock=opened):
+        await exchange(bound_address(opened))
+    assert at_once.result()
 
 
 @pytest.mark.parametrize(

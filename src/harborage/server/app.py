@@ -11,7 +11,7 @@ from starlette._utils import get_route_path
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, request_response
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.ids import new_id
@@ -88,8 +88,11 @@ class Server:
         self.ag_ui = AgUiRoutes(self.services, gate)
         self._document: Response | None = None
         self._dispatcher = Dispatcher(self.services, gate, ENDPOINTS)
-        last = [] if fallback is None else [Route("/{path:path}", fallback, methods=[*_VERBS, "OPTIONS"])]
-        self._others = Starlette(routes=[*routes, *self._routes(), *last])
+        self._others = Starlette(routes=[*routes, *self._routes()])
+        if fallback is not None:
+            # Not a last route: that would answer the wrong verbs of the others, too, which are theirs to refuse.
+            self._others.router.default = request_response(fallback)
+            self._others.router.redirect_slashes = False
         self.edge = Edge(self._route, options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -116,7 +119,7 @@ class Server:
     def _routes(self) -> list[BaseRoute]:
         families = [Route(f"/v1/{family}/{{verb:path}}", _Posted(self._dispatcher)) for family in _FAMILIES]
         return [
-            Route("/healthz", self._health, methods=_VERBS),
+            Route("/healthz", self._health, methods=[*_VERBS, "OPTIONS", "TRACE"]),
             Route("/readyz", self._ready, methods=_VERBS),
             Route(METHODS["events.subscribe"].path, self.streams),
             Route("/v1/openapi.json", self._openapi, methods=["GET"]),

@@ -410,7 +410,7 @@ async def test_pause_is_binding(bench: Any) -> None:
     bench.send("PAUSE")
     planner.may_answer.set()
     pause = await bench.paused()
-    assert (pause.reason, pause.payload) == ("await_input", {"why": "lunch", "requested_by": "steering"})
+    assert (pause.reason, pause.payload) == ("external_event", {"why": "lunch", "requested_by": "steering"})
     assert not planner.is_asked.is_set()
     bench.send("PAUSE")
     assert (await bench.paused()).token == pause.token

@@ -232,7 +232,7 @@ async def _apply(
                 return Steered(control=control)
             payload = {**(control.payload or {}), "requested_by": "steering"}
             opened = await open_pause(
-                services, who, PauseReason.AWAIT_INPUT, payload, key=key, deadline=deadline, write=write
+                services, who, PauseReason.EXTERNAL_EVENT, payload, key=key, deadline=deadline, write=write
             )
             return Steered(control=control, opened=opened)
         case ControlType.RESUME | ControlType.APPROVE | ControlType.REJECT:
