@@ -151,6 +151,7 @@ class Run(RelivesRuns, Generic[OutT_co]):
     async def pending(self) -> list[Pending]:
         """Return the questions of this run and of the runs below it that nobody has answered yet, newest first; each
         has the methods that answer it."""
+        await self._look_up()
         return [Pending(self._run_of(pause), pause) for pause in await self._finder.open() if not pause.answering]
 
     def _run_of(self, pause: Pause) -> Run[Any]:
