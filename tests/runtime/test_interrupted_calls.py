@@ -149,12 +149,10 @@ async def asked(run: Run) -> Pause:
 
 
 async def published_outcomes(run: Run) -> list[tuple[str, str]]:
-    """What was published of calls in doubt: the tool's policy, and what came of it."""
-    return [
-        (event.payload.on_unknown, event.payload.outcome)
-        async for event in run.events()
-        if event.type == EventType.TOOL_INTERRUPTED
-    ]
+    """What was published of calls in doubt: the tool's policy, and what came of it. Each names its step and call."""
+    told = [event.payload async for event in run.events() if event.type == EventType.TOOL_INTERRUPTED]
+    assert all(one.step and one.call_id for one in told)
+    return [(one.on_unknown, one.outcome) for one in told]
 
 
 @each_row(

@@ -7,10 +7,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import UNSET
 
 from harborage.concurrency import CancelScope
-from harborage.events import Event, EventType, Filter, MemoryEventBus
+from harborage.events import Event, EventType, Filter, MemoryEventBus, PatternRedactor, ShownValue
 from harborage.events.filters import Cursor
 from harborage.identity import Quadruple
 from harborage.testing.clock import FakeClock, settle
@@ -455,6 +457,44 @@ class TestEvents:
         assert started.started_at == FakeClock().now()
         assert (done.identity, done.tool_name, done.transport) == (WHO, "flaky", "mcp")
         assert (done.attempts, done.duration_ms) == (2, 1000)
+
+    async def test_arguments_are_shown_only_after_a_redactor(self) -> None:
+        """Without one the event has none; those that are no JSON are left out."""
+        for redactor, args, shown, masked in (
+            (None, b'{"n":1}', UNSET, UNSET),
+            (PatternRedactor(), b'{"n":1}', msgspec.Raw(b'{"n":1}'), UNSET),
+            (PatternRedactor(), b'{"token":"hunter2"}', msgspec.Raw(b'{"token":"***"}'), True),
+            (PatternRedactor(), b"{", UNSET, UNSET),
+        ):
+            descriptor, _ = failing(transport=Transport.MCP)
+            observed: list[Event] = []
+            invoker = Invoker(clock=FakeClock(), redactor=redactor)
+            await invoker.invoke(descriptor, args, CallContext(WHO, emit=observed.append), named=(3, "3"))
+            begun: Any = observed[0].payload
+            assert (begun.args, begun.masked, begun.step, begun.call_id) == (shown, masked, 3, "3")
+
+    async def test_a_result_is_shown_as_its_caller_says(self) -> None:
+        """Once, of a call that completed; an error of showing it is the call's, and the event has no result."""
+
+        async def show(result: ToolResult) -> ShownValue:
+            if result.value == "bad":
+                raise LookupError("no room")
+            return ShownValue(json=msgspec.Raw(b'"shown"'), masked=True)
+
+        for value, shown in (("done", msgspec.Raw(b'"shown"')), ("bad", UNSET)):
+            descriptor, attempts = failing()
+            attempts.value = ToolResult(value)
+            observed: list[Event] = []
+            call = CallContext(WHO, emit=observed.append)
+            invoked = Invoker(clock=FakeClock()).invoke(descriptor, b"{}", call, show=show)
+            if value == "bad":
+                with pytest.raises(LookupError):
+                    await invoked
+            else:
+                assert (await invoked).value == value
+            assert [event.type for event in observed] == [EventType.TOOL_INVOKED, EventType.TOOL_COMPLETED]
+            done: Any = observed[1].payload
+            assert done.result == shown
 
     async def test_a_permanent_failure_is_published_with_its_class(self) -> None:
         """A failure that is neither exhaustion nor bad arguments is `tool.failed`."""

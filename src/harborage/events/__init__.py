@@ -186,6 +186,9 @@ if TYPE_CHECKING:
     from harborage.events.redaction import safe_excerpt as safe_excerpt
     from harborage.events.redaction import with_redactor as with_redactor
     from harborage.events.rows import typed_event as typed_event
+    from harborage.events.shown_values import NOT_SHOWN as NOT_SHOWN
+    from harborage.events.shown_values import ShownValue as ShownValue
+    from harborage.events.shown_values import shown_value as shown_value
     from harborage.events.subscription import Lost as Lost
     from harborage.events.subscription import Subscription as Subscription
     from harborage.events.types import EventType as EventType
@@ -279,6 +282,7 @@ else:
                 "with_redactor"
             ),
             "harborage.events.rows": "typed_event",
+            "harborage.events.shown_values": "NOT_SHOWN ShownValue shown_value",
             "harborage.events.subscription": "Lost Subscription",
             "harborage.events.types": "EventType event_types is_valid_event_type register_event_type",
             "harborage.events.wire": (

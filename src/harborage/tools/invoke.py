@@ -22,17 +22,20 @@ from harborage.concurrency import CANCEL_GRACE_S, CancelScope, leavable
 from harborage.crashes import is_order_to_stop
 from harborage.errors import error_reason, error_summary
 from harborage.events import (
+    NOT_SHOWN,
     Event,
     EventBus,
     EventType,
     Payload,
     Redactor,
+    ShownValue,
     ToolCompletedPayload,
     ToolFailedPayload,
     ToolInvalidArgsPayload,
     ToolInvokedPayload,
     ToolPolicyExhaustedPayload,
     safe_excerpt,
+    shown_value,
 )
 from harborage.tools.enums import ErrorClass
 from harborage.tools.errors import (
@@ -55,6 +58,9 @@ OnAttempt = Callable[[int, Exception | None], None]
 
 BetweenAttempts = Callable[[], AbstractContextManager[object]]
 """Entered while a call only waits for its next attempt."""
+
+ShowResult = Callable[["ToolResult"], Awaitable[ShownValue]]
+"""Returns what the event of a completed call shows of its result."""
 
 MAX_MESSAGE_CHARS = 1024
 
@@ -179,7 +185,7 @@ class Invoker:
 
     Events go where the call's `emit` sends them, else on `bus`; without either, or without a complete identity, there
     are none. A failed publication is logged and never fails the call. With a `redactor`, error texts in events pass
-    through it.
+    through it, and so do arguments: without one, events have none.
     """
 
     def __init__(
@@ -202,11 +208,14 @@ class Invoker:
         call: CallContext,
         between: BetweenAttempts = nullcontext,
         named: tuple[int, str] = (0, ""),
+        *,
+        show: ShowResult | None = None,
     ) -> Awaitable[ToolResult]:
         """Return the tool's result for `args`, the argument bytes exactly as they came.
 
         `between` is entered while the call only waits for its next attempt. `named` are the step of the run and the id
-        of the call that its events have; 0 and "" where they are not known.
+        of the call that its events have; 0 and "" where they are not known. `show` is awaited between a result and the
+        event that tells of it, and its error is the call's; it is not called where there are no events.
 
         Raises:
             ToolInvalidArgsError, ToolPolicyExhaustedError, ToolTimeoutError: as for `run_with_policy`.
@@ -216,7 +225,7 @@ class Invoker:
         who = call.who
         if emit is None or not (who.tenant_id and who.user_id and who.session_id):
             return self._run(descriptor, args, partial(descriptor.body, args, call), None, between)
-        return self._run_published(descriptor, args, call, emit, between, named)
+        return self._run_published(descriptor, args, call, emit, between, named, show=show)
 
     def _run(
         self,
@@ -248,12 +257,17 @@ class Invoker:
         emit: Callable[[Event], object],
         between: BetweenAttempts,
         named: tuple[int, str],
+        *,
+        show: ShowResult | None,
     ) -> ToolResult:
         tool, who = descriptor.tool, call.who
         step, call_id = named[0] or UNSET, named[1] or UNSET
         began = self._clock.monotonic()
         started_at = self._clock.now()
-        begun = ToolInvokedPayload(who, tool.name, tool.transport, started_at, step, call_id)
+        asked = NOT_SHOWN if self._redactor is None else shown_value(self._redactor, args)
+        begun = ToolInvokedPayload(
+            who, tool.name, tool.transport, started_at, step, call_id, asked.json, asked.cut, asked.masked
+        )
         self._emit(emit, EventType.TOOL_INVOKED, who, begun, started_at)
         attempts = _Attempts(descriptor.body, args, call)
         try:
@@ -263,8 +277,15 @@ class Invoker:
             self._emit(emit, kind, who, replace(payload, step=step, call_id=call_id))
             raise
         took_ms = int((self._clock.monotonic() - began) * 1000)
-        done = ToolCompletedPayload(who, tool.name, tool.transport, attempts.attempts, took_ms, step, call_id)
-        self._emit(emit, EventType.TOOL_COMPLETED, who, done)
+        shown = NOT_SHOWN
+        try:
+            shown = NOT_SHOWN if show is None else await show(result)
+        finally:  # the tool has completed, whatever comes of its result
+            done = ToolCompletedPayload(
+                who, tool.name, tool.transport, attempts.attempts, took_ms,
+                step, call_id, shown.json, shown.cut, shown.masked,
+            )  # fmt: skip
+            self._emit(emit, EventType.TOOL_COMPLETED, who, done)
         return result
 
     def _failure_event(

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import UNSET
 
 from harborage import codec
 from harborage.artifacts import ArtifactScope, MemoryArtifactStore
-from harborage.events import MemoryEventBus, ToolCompletedPayload
+from harborage.events import (
+    Cursor,
+    DurableEventBus,
+    Filter,
+    MemoryEventBus,
+    PatternRedactor,
+    ToolCompletedPayload,
+    ToolInvokedPayload,
+    encode_wire,
+)
 from harborage.identity import Quadruple
 from harborage.planner import (
     AwaitTask,
@@ -34,6 +46,7 @@ from harborage.runtime.dispatch import (
 from harborage.runtime.durable.steps import Recovery
 from harborage.runtime.loop.outcome import OutcomeStatus
 from harborage.runtime.steering import DecisionShapeUnsupportedError, ToolExecutor
+from harborage.state.storage import open_storage
 from harborage.tasks import (
     GroupRequest,
     GroupStatus,
@@ -152,6 +165,11 @@ async def executor(catalog: ToolCatalog, tasks: InProcessTaskRegistry) -> AsyncI
 
 def rc(**fields: Any) -> RunContext:
     return RunContext(**{"quadruple": WHO, **fields})
+
+
+def echoes_json(value: Any) -> CallTool:
+    """A call that gives back a value of any kind."""
+    return CallTool("echo", msgspec.json.encode({"value": value}))
 
 
 def echoes(value: str) -> CallTool:
@@ -432,6 +450,71 @@ async def test_calls_are_published_under_the_runs_identity(catalog: ToolCatalog)
     await CatalogToolExecutor(catalog, bus=bus, clock=FakeClock()).execute_decision(rc(), echoes("x"))
     (done,) = recorder.payloads(ToolCompletedPayload)
     assert (done.identity, done.tool_name) == (WHO, "echo")
+
+
+async def shown(catalog: ToolCatalog, call: CallTool, **options: Any) -> tuple[Any, Any]:
+    """What the events of one call show: when it began, and when it completed."""
+    bus = MemoryEventBus()
+    recorder = EventRecorder(bus)
+    executor = CatalogToolExecutor(catalog, bus=bus, clock=FakeClock(), redactor=PatternRedactor(), **options)
+    await executor.call(WHO, call, None, key="k", named=(2, "2.0"))
+    return recorder.payloads(ToolInvokedPayload)[0], recorder.payloads(ToolCompletedPayload)[0]
+
+
+async def test_events_show_arguments_and_result(catalog: ToolCatalog) -> None:
+    """Without secrets, and under the same id."""
+    begun, done = await shown(catalog, echoes("Bearer abc.def"))
+    assert (begun.args, begun.masked) == (msgspec.Raw(b'{"value":"Bearer ***"}'), True)
+    assert (done.result, done.masked) == (msgspec.Raw(b'"Bearer ***"'), True)
+    assert (begun.step, begun.call_id) == (done.step, done.call_id) == (2, "2.0")
+    begun, done = await shown(catalog, echoes_json(None))
+    assert (begun.args, done.result) == (msgspec.Raw(b'{"value":null}'), msgspec.Raw(b"null"))
+    assert (begun.masked, done.masked) == (UNSET, UNSET)
+
+
+async def test_the_event_of_a_result_that_is_kept_names_its_artifact(catalog: ToolCatalog) -> None:
+    """It has how the result begins and its size; without a store it names none."""
+    store = MemoryArtifactStore()
+    for artifacts in (store, None):
+        begun, done = await shown(catalog, echoes("x" * 5000), artifacts=artifacts, heavy_threshold=50)
+        assert (begun.args, done.result) == (UNSET, UNSET)
+        assert (begun.args_cut.bytes, begun.args_cut.artifact_id, done.result_cut.bytes) == (5012, UNSET, 5002)
+        assert done.result_cut.preview.startswith('"xxx')
+        if artifacts is None:
+            assert done.result_cut.artifact_id is UNSET
+        else:
+            (kept,) = await store.list(ArtifactScope.of(WHO))
+            assert done.result_cut.artifact_id == kept.id
+
+
+async def test_a_result_without_a_json_form_is_not_shown(catalog: ToolCatalog) -> None:
+    """The event has no key for it."""
+    _, done = await shown(catalog, CallTool("unspeakable"))
+    assert (done.result, done.result_cut, done.masked) == (UNSET, UNSET, UNSET)
+
+
+def bytes_below(folder: Path) -> bytes:
+    """Whatever the files of a folder hold."""
+    return b"".join(file.read_bytes() for file in folder.iterdir())
+
+
+async def test_no_secret_of_a_call_reaches_the_record_of_its_events(tmp_path: Path, catalog: ToolCatalog) -> None:
+    """Neither one by its key nor one in a text: not in the events, and in no byte of the database."""
+    path, secrets = tmp_path / "runs.db", ("hunter2-by-its-key", "Bearer s3cret.in.a.text")
+    redactor = PatternRedactor()
+    async with await open_storage(f"sqlite:{path}") as storage:
+        bus = DurableEventBus(storage.store, redactor=redactor)
+        executor = CatalogToolExecutor(catalog, bus=bus, clock=FakeClock(), redactor=redactor)
+        for filling in ("", "x" * 5000):
+            said = {"password": secrets[0], "note": secrets[1], "x": filling}
+            await executor.call(WHO, echoes_json(said), None, key="k")
+        events = await bus.replay(Cursor("s", 0), Filter.of(WHO.identity))
+        assert [event.type for event in events] == ["tool.invoked", "tool.completed"] * 2
+        text = b"".join(encode_wire(event) for event in events)
+        await bus.aclose()
+    found = text + bytes_below(tmp_path)
+    assert not any(secret.removeprefix("Bearer ").encode() in found for secret in secrets)
+    assert text.count(b'"Masked":true') == 4
 
 
 async def test_a_tool_says_something_to_the_model_with_a_tool_error(catalog: ToolCatalog) -> None:

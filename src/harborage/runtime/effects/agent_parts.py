@@ -280,6 +280,7 @@ def _executor(setup: AgentSetup, shared: Shared, catalog: ToolCatalog) -> Catalo
         clock=shared.clock,
         handles=shared.handles,
         deps=None if setup.deps is NoneType else partial(shared.deps.of, wanted=setup.deps),
+        redactor=shared.redactor,
     )
 
 

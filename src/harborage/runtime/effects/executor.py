@@ -23,6 +23,7 @@ from harborage.artifacts.media import Media, kept_media
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import CLOSE_GRACE_S, Crew, is_cancelled
 from harborage.errors import HarborageError, error_reason, error_text
+from harborage.events import NOT_SHOWN, ShownValue, shown_value
 from harborage.planner import (
     INVALID_ARGS_CODE,
     AwaitTask,
@@ -79,7 +80,7 @@ from harborage.tools.errors import failure_reason, is_said_by_tool
 
 if TYPE_CHECKING:
     from harborage.artifacts import ArtifactStore
-    from harborage.events import Event, EventBus
+    from harborage.events import Event, EventBus, Redactor
     from harborage.events.bus import RunWriter
     from harborage.identity import Quadruple
     from harborage.tasks import TaskRegistry
@@ -155,12 +156,33 @@ class ParallelDispatchError(HarborageError):
         super().__init__(message)
 
 
+class _Ending:
+    """What becomes of the result of one call: its projection, made once, and what its event shows of it."""
+
+    __slots__ = ("_finish", "_redactor", "projection")
+
+    def __init__(self, finish: Callable[[ToolResult], Awaitable[Projection]], redactor: Redactor | None) -> None:
+        self._finish = finish
+        self._redactor = redactor
+        self.projection: Projection | None = None
+
+    async def show(self, result: ToolResult) -> ShownValue:
+        if isinstance(result.value, RequestPause):
+            return NOT_SHOWN
+        projection = self.projection = await self._finish(result)
+        if self._redactor is None or not projection.encoded:
+            return NOT_SHOWN
+        artifact_id = projection.llm.get("artifact_ref", "") if projection.is_heavy else ""
+        return shown_value(self._redactor, projection.encoded, artifact_id)
+
+
 class CatalogToolExecutor:
     """Carries out tool calls, parallel calls, spawns and awaits against one catalog, artifact store and task registry.
 
     Without `artifacts` a heavy result is cut instead of kept; without `task_registry` no task can be spawned or
     awaited. A threshold (bytes) or a depth that is not positive means the default. `handles` holds the live objects
-    that a run's tool context names, `deps` returns what the tools of a run depend on.
+    that a run's tool context names, `deps` returns what the tools of a run depend on. With a `redactor`, the events on
+    `bus` show arguments and results, redacted by it.
     """
 
     def __init__(
@@ -176,8 +198,10 @@ class CatalogToolExecutor:
         clock: Timers = SYSTEM_CLOCK,
         handles: HandleRegistry | None = None,
         deps: Callable[[Quadruple], Awaitable[Any]] | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
         self._catalog = catalog
+        self._redactor = redactor
         self._deps = deps
         self._handles = handles
         self._artifacts = artifacts
@@ -187,7 +211,7 @@ class CatalogToolExecutor:
         self._max_depth = max_spawn_depth if max_spawn_depth > 0 else DEFAULT_SPAWN_DEPTH_CAP
         self._clock = clock
         self._stragglers = Crew(lambda name, error: self._logger.info("%s ended late: %s", name, error_reason(error)))
-        self._invoker = Invoker(bus=bus, clock=clock)
+        self._invoker = Invoker(bus=bus, clock=clock, redactor=redactor)
         self._emit: Callable[[Event], Event] | None = None if bus is None else bus.publish_nowait
 
     @property
@@ -382,23 +406,32 @@ class CatalogToolExecutor:
         named: tuple[int, str] = (0, ""),
     ) -> Projection:
         descriptor = self._descriptor(call.tool, view)
+        ending = _Ending(partial(self._finished, descriptor, who), self._redactor)
         try:
             context = await self._context(who, call, key, tool_context)
-            result = await self._invoker.invoke(descriptor, call.args, context, between, named)
-            if isinstance(result.value, Media | list | tuple):
-                scope, source = ArtifactScope.of(who), {"source": "tool", "tool": call.tool, "run_id": who.run_id}
-                value = await kept_media(result.value, self._artifacts, scope, source)
-                result = result if value is result.value else ToolResult(value, result.meta)
+            show = None if self._redactor is None else ending.show
+            result = await self._invoker.invoke(descriptor, call.args, context, between, named, show=show)
+            is_pause = isinstance(result.value, RequestPause)
+            projection = None if is_pause else ending.projection or await self._finished(descriptor, who, result)
         except asyncio.CancelledError as cancelled:
             if is_cancelled():
                 raise
             raise ToolInvokeError(call.tool, "it awaited something that was cancelled elsewhere") from cancelled
         except Exception as error:
             raise ToolInvokeError(call.tool, failure_reason(error), is_bare=is_said_by_tool(error)) from error
-        if isinstance(result.value, RequestPause):
+        if projection is None:
             raise ToolInvokeError(call.tool, _NO_PAUSE) from ParallelPauseUnsupportedError(_NO_PAUSE)
+        return projection
+
+    async def _finished(self, descriptor: ToolDescriptor, who: Quadruple, result: ToolResult) -> Projection:
+        """The projection of a result; its media and what is heavy are kept as artifacts."""
+        name = descriptor.tool.name
+        if isinstance(result.value, Media | list | tuple):
+            scope, source = ArtifactScope.of(who), {"source": "tool", "tool": name, "run_id": who.run_id}
+            value = await kept_media(result.value, self._artifacts, scope, source)
+            result = result if value is result.value else ToolResult(value, result.meta)
         projection = self._project(descriptor, result)
-        return await self._kept(projection, call.tool, who) if projection.is_heavy else projection
+        return await self._kept(projection, name, who) if projection.is_heavy else projection
 
     async def _context(self, who: Quadruple, call: CallTool, key: str, given: ToolContext) -> CallContext[Any]:
         deps = None if self._deps is None else await self._deps(who)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import UNSET
 
 from harborage import codec
 from harborage.events import EventType, ToolInterruptedPayload
@@ -21,7 +22,6 @@ from harborage.runtime.loop.pauses import Pause, PauseDecision, PauseRequest
 from harborage.tools import OnUnknown
 
 if TYPE_CHECKING:
-    from harborage.identity import Quadruple
     from harborage.runtime.effects.executor import CatalogToolExecutor
     from harborage.runtime.effects.run_resources import LiveRun
     from harborage.runtime.effects.services import AgentServices
@@ -37,27 +37,27 @@ class InterruptedCalls:
         self._services = services
         self._questions = questions
 
-    def decide_recovery(self, executor: CatalogToolExecutor, who: Quadruple, call: StepCall) -> Recovery:
+    def decide_recovery(self, executor: CatalogToolExecutor, live: LiveRun, call: StepCall) -> Recovery:
         """Return what the tool's policy does with an interrupted call."""
         recovery = executor.recovery_of(call.payload)
         if recovery is Recovery.RETRY:
-            self._publish(executor, who, call, recovery)
+            self._publish(executor, live, call, recovery)
         return recovery
 
-    def report(self, executor: CatalogToolExecutor, who: Quadruple, call: StepCall) -> ToolOutcome:
+    def report(self, executor: CatalogToolExecutor, live: LiveRun, call: StepCall) -> ToolOutcome:
         """Return and publish the outcome `unknown`."""
         outcome = unknown(call.payload.tool)
-        self._publish(executor, who, call, outcome)
+        self._publish(executor, live, call, outcome)
         return outcome
 
     async def resolve(self, executor: CatalogToolExecutor, live: LiveRun, call: StepCall) -> ToolOutcome | Recovery:
         """Return the outcome of a call, as its probe or a person reports it; RETRY if it did not act."""
-        who = live.base.quadruple
         if _policy(executor, call) is OnUnknown.PROBE:
+            who = live.base.quadruple
             answer = await executor.probe(who, call.payload, key=call.key, tool_context=live.base.tool_context)
         else:
             answer = outcome_of_answer(call.payload.tool, await self._ask_person(live, call))
-        self._publish(executor, who, call, answer)
+        self._publish(executor, live, call, answer)
         return answer
 
     def find_wait(self, call: StepCall) -> Waiting | None:
@@ -92,15 +92,18 @@ class InterruptedCalls:
             return {"_length": len(args)}
 
     def _publish(
-        self, executor: CatalogToolExecutor, who: Quadruple, call: StepCall, answer: ToolOutcome | Recovery
+        self, executor: CatalogToolExecutor, live: LiveRun, call: StepCall, answer: ToolOutcome | Recovery
     ) -> None:
-        tool = executor.tool(call.payload.tool)
+        who, tool = live.base.quadruple, executor.tool(call.payload.tool)
+        step, call_id = live.named(call)
         payload = ToolInterruptedPayload(
             identity=who,
             tool_name=call.payload.tool,
             transport="" if tool is None else str(tool.transport),
             on_unknown=str(_policy(executor, call)),
             outcome=_named(answer),
+            step=step or UNSET,
+            call_id=call_id or UNSET,
         )
         self._services.emit(EventType.TOOL_INTERRUPTED, who, payload)
 

@@ -459,13 +459,13 @@ class AgentEffects:
             self._live[call.run_id].mailbox.tool_calls += 1
 
     def _recover(self, call: StepCall) -> Recovery:
-        return self._interrupted.decide_recovery(self._executor(call.run_id), self._who(call), call)
+        return self._interrupted.decide_recovery(self._executor(call.run_id), self._live[call.run_id], call)
 
     def _may_repeat(self, call: StepCall) -> bool:
         return self._executor(call.run_id).recovery_of(call.payload) is Recovery.RETRY
 
     def _unknown(self, call: StepCall) -> ToolOutcome:
-        return self._interrupted.report(self._executor(call.run_id), self._who(call), call)
+        return self._interrupted.report(self._executor(call.run_id), self._live[call.run_id], call)
 
     def _resolve_interrupted(self, call: StepCall) -> Awaitable[ToolOutcome | Recovery]:
         return self._interrupted.resolve(self._executor(call.run_id), self._live[call.run_id], call)

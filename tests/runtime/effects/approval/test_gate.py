@@ -8,7 +8,9 @@ from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import UNSET
 
 from harborage.events import (
     MemoryEventBus,
@@ -94,6 +96,22 @@ async def test_a_call_that_needs_no_approval_passes(
     assert (await coordinator.list(who=owner)).total == 0
 
 
+async def test_an_approver_is_shown_the_arguments_without_secrets(
+    gate: ApprovalGate, calling: Calling, recorder: EventRecorder, owner: Quadruple, waiting: Waiting
+) -> None:
+    """Large ones are cut; what is no JSON is not shown."""
+    for args in (b'{"key":"k","token":"hunter2"}', b'{"note":"' + b"x" * 5000 + b'"}', b"{"):
+        async with waiting(gate, calling(args=args)) as (task, token):
+            await gate.resolve_approval(token, APPROVE, who=owner, scopes=ADMIN)
+            assert await task == args
+    masked, cut, none = recorder.payloads(ToolApprovalRequestedPayload)
+    assert (masked.args, masked.args_cut, masked.masked) == (msgspec.Raw(b'{"key":"k","token":"***"}'), UNSET, True)
+    assert (cut.args, cut.masked) == (UNSET, UNSET)
+    assert not isinstance(cut.args_cut, msgspec.UnsetType)
+    assert cut.args_cut.bytes == 5011
+    assert (none.args, none.args_cut, none.masked) == (UNSET, UNSET, UNSET)
+
+
 async def test_an_approved_call_gets_its_very_bytes(
     gate: ApprovalGate, calling: Calling, recorder: EventRecorder, owner: Quadruple, waiting: Waiting
 ) -> None:
@@ -111,6 +129,7 @@ async def test_an_approved_call_gets_its_very_bytes(
             reason="policy: deny-all",
             tags=("payment",),
             args_summary={"args": {"amount": 7}, "tool": "pay"},
+            args=msgspec.Raw(call.args),
         )
     ]
     assert recorder.payloads(ToolApprovedPayload) == [

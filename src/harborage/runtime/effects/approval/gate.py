@@ -31,6 +31,7 @@ from harborage.events import (
     ToolApprovedPayload,
     ToolRejectedPayload,
     Triple,
+    shown_value,
 )
 from harborage.identity import Identity, Quadruple, require_triple
 from harborage.planner.decisions import PauseReason
@@ -187,7 +188,7 @@ class ApprovalGate:
             call.objection = objection
             try:
                 if pause.is_paused and not self._commits_events(write):
-                    await self._bus.publish(_requested(request, reason, summary, pause.token))
+                    await self._bus.publish(self._requested(request, reason, summary, pause.token))
                 if on_waiting is not None:
                     on_waiting()
                 resolved = await call.wait()
@@ -320,7 +321,7 @@ class ApprovalGate:
             ),
             write=write,
             is_repeated=is_repeated,
-            announce=partial(_requested, request, reason, summary) if self._commits_events(write) else None,
+            announce=partial(self._requested, request, reason, summary) if self._commits_events(write) else None,
         )
         if (pause.payload or {}).get("fingerprint") != fingerprint:
             raise ApprovalMismatchError(pause.token, request.tool)
@@ -413,23 +414,26 @@ class ApprovalGate:
             case _ as unreachable:
                 assert_never(unreachable)
 
+    def _requested(self, request: ApprovalRequest, reason: str, summary: Any, token: str) -> Event:
+        """Return the event that announces an approval to those who may give it."""
+        shown = shown_value(self._redactor, request.args)
+        payload = ToolApprovalRequestedPayload(
+            tool=request.tool,
+            pause_token=token,
+            reason=reason,
+            tags=request.tags,
+            args_summary=summary,
+            step=request.step or UNSET,
+            call_id=request.call_id or UNSET,
+            args=shown.json,
+            args_cut=shown.cut,
+            masked=shown.masked,
+        )
+        return Event(type=EventType.TOOL_APPROVAL_REQUESTED, identity=request.identity, payload=payload)
+
     async def _publish(self, type: EventType, request: ApprovalRequest, payload: Payload) -> None:
         """Publish an event; if that fails, the call fails, since approvers act on it."""
         await self._bus.publish(Event(type=type, identity=request.identity, payload=payload))
-
-
-def _requested(request: ApprovalRequest, reason: str, summary: Any, token: str) -> Event:
-    """Return the event that announces an approval to those who may give it."""
-    payload = ToolApprovalRequestedPayload(
-        tool=request.tool,
-        pause_token=token,
-        reason=reason,
-        tags=request.tags,
-        args_summary=summary,
-        step=request.step or UNSET,
-        call_id=request.call_id or UNSET,
-    )
-    return Event(type=EventType.TOOL_APPROVAL_REQUESTED, identity=request.identity, payload=payload)
 
 
 def _answered(resolved: Pause) -> dict[str, Any]:
