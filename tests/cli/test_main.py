@@ -112,7 +112,7 @@ def test_help_is_wrapped_by_words_on_a_narrow_terminal(
 def test_a_command_is_a_function_of_its_name(name: str) -> None:
     """Each command of the table names a function that is called like the command."""
     module, _, function = COMMANDS[name][0].partition(":")
-    assert function == name
+    assert function == name.replace("-", "_")
     assert callable(getattr(import_module(module), function))
 
 

@@ -52,6 +52,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "freeze": ("harborage.cli.history:freeze", "RUN [OPTIONS]", "Turn a run into a test that passes offline."),
     "dev": ("harborage.cli.serve:dev", "[AGENTS] [OPTIONS]", "Serve agents on this machine, and reload their code."),
     "serve": ("harborage.cli.serve:serve", "[AGENTS] --keys FILE [OPTIONS]", "Serve agents over HTTP."),
+    "mcp-server": (
+        "harborage.cli.mcp_server:mcp_server",
+        "[AGENTS] [OPTIONS]",
+        "Offer agents to the MCP client that starts this.",
+    ),
     "token": ("harborage.cli.token:token", "[OPTIONS]", "Sign a token for a client of a server."),
     "completion": ("harborage.cli.completion:completion", "bash | zsh | fish", "Print completions for a shell."),
     "version": ("harborage.cli.main:version", "", "Print the version."),
@@ -77,7 +82,7 @@ _GROUPS = {
     "Answer": ("approve", "reject", "answer"),
     "Steer": ("message", "redirect", "inject", "pause", "cancel", "prioritize", "steer"),
     "History": ("replay", "fork", "freeze"),
-    "Serve": ("dev", "serve", "token", "validate"),
+    "Serve": ("dev", "serve", "mcp-server", "token", "validate"),
     "Other": ("completion", "version"),
 }
 

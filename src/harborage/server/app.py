@@ -24,6 +24,7 @@ from harborage.server.families.table import ENDPOINTS
 from harborage.server.flows import Flows, NoFlows
 from harborage.server.http import json_response
 from harborage.server.links import Links
+from harborage.server.mcp_endpoint.routes import McpRoutes
 from harborage.server.mcp_servers import McpServers, NoMcpServers
 from harborage.server.openai.routes import OpenAIRoutes
 from harborage.server.services import Issuer, ServerOptions, Services
@@ -125,6 +126,7 @@ class Server:
             Route("/v1/openapi.json", self._openapi, methods=["GET"]),
             *self.openai.routes(),
             *self.ag_ui.routes(),
+            *McpRoutes(self.services, self.gate).routes(),
             *families,
             Links(self.services).route(),
         ]

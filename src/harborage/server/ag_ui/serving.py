@@ -11,9 +11,10 @@ import msgspec
 from msgspec import UNSET
 
 from harborage import codec
-from harborage.events import EventType, Filter
+from harborage.events import EventType, Filter, Subscription
 from harborage.planner import FinishReason
 from harborage.runtime.pending import Question
+from harborage.runtime.run import Run
 from harborage.runtime.run_events import RunEvents
 from harborage.runtime.starting import MESSAGE, RunStarter
 from harborage.server.ag_ui import events as sent
@@ -25,10 +26,9 @@ from harborage.server.ag_ui.translation import Translation
 from harborage.store import LIVE, RunQuery
 
 if TYPE_CHECKING:
-    from harborage.events import Event, Subscription
+    from harborage.events import Event
     from harborage.identity import Identity
     from harborage.planner import Finish
-    from harborage.runtime.run import Run
     from harborage.server.services import Services
 
 SILENT_S: Final = 570.0
