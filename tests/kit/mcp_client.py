@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def on_socket(runtime: Runtime) -> AsyncIterator[str]:
+async def on_socket(runtime: Runtime, gate: Any = None) -> AsyncIterator[str]:
     """Serve a runtime; gives the address of its MCP server."""
     opened = listen(Address("127.0.0.1", 0))
-    server = Server(runtime, gate=HeaderGate())
+    server = Server(runtime, gate=HeaderGate() if gate is None else gate)
     listener, address = Listener(server, opened, grace=1), bound_address(opened)
     task = asyncio.create_task(listener.serve())
     try:
@@ -36,11 +36,12 @@ async def on_socket(runtime: Runtime) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def mcp_client(url: str, who: Identity | None = ADA, **options: Any) -> AsyncIterator[Any]:
-    """Connect the official client as a principal."""
+async def mcp_client(url: str, who: Identity | None = ADA, *, token: str = "", **options: Any) -> AsyncIterator[Any]:
+    """Connect the official client as a principal, or with a token."""
     client: Any = import_module("mcp").Client
     transport: Any = import_module("mcp.client.streamable_http").streamable_http_client
     headers = {} if who is None else caller_headers(who)
+    headers |= {"authorization": f"Bearer {token}"} if token else {}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=WITHIN_S) as http,
         client(transport(url, http_client=http), cache=None, read_timeout_seconds=WITHIN_S, **options) as connected,

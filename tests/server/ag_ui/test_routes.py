@@ -16,13 +16,17 @@ from ag_ui.core import Event as AgUiEvent
 from ag_ui.core import RunErrorEvent
 from pydantic import TypeAdapter
 
-from harborage import Agent, tool
+from harborage import Agent, Runtime, tool
+from harborage.events import PatternRedactor
 from harborage.identity import Identity
 from harborage.server.ag_ui.answers import read_mark
 from harborage.server.ag_ui.errors import RefusedError
+from harborage.server.app import Server
+from harborage.server.auth.gate import TokenGate
+from harborage.server.auth.minting import development_mint, verifier_of
 from harborage.testing.llm import ScriptedLLM, calls_tools, says, user_text
 from tests.kit.serving import STORAGES, Served, serving
-from tests.kit.wire import ADA, BEN, EVE, WITHIN_S, caller_headers
+from tests.kit.wire import ADA, BEN, EVE, WITHIN_S, Wire, caller_headers
 
 pytestmark = pytest.mark.anyio
 
@@ -284,3 +288,18 @@ def test_an_id_that_was_not_given_out_names_no_question(text: str) -> None:
     """It is not found, as those of others are."""
     with pytest.raises(RefusedError):
         read_mark(text)
+
+
+async def test_a_token_without_a_session_is_enough() -> None:
+    """The thread is the session; without a token nothing is served."""
+    mint = development_mint()
+    token, _ = mint.sign("acme", "ada")
+    agent: Any = Agent("support", model=ScriptedLLM(["hello"]))
+    async with Runtime([agent], storage="memory:") as runtime:
+        gate = TokenGate(verifier_of(mint), redactor=PatternRedactor())
+        wire = Wire(Server(runtime, gate=gate))
+        body = msgspec.json.encode(asks())
+        reply = await wire.request("POST", "/v1/ag-ui", body, {"authorization": f"Bearer {token}"})
+        assert list(read(reply.body))[-1].result == "hello"
+        assert len(await runtime.runs(who=Identity("acme", "ada", THREAD))) == 1
+        assert (await wire.request("POST", "/v1/ag-ui", body)).status == 401

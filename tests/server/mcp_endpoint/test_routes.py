@@ -12,7 +12,10 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitResult
 
 from harborage import Agent, Runtime, tool
+from harborage.events import PatternRedactor
 from harborage.identity import Identity
+from harborage.server.auth.gate import TokenGate
+from harborage.server.auth.minting import development_mint, verifier_of
 from harborage.testing.llm import ScriptedLLM, calls_tools
 from tests.kit.mcp_client import mcp_client, on_socket
 from tests.kit.wire import BEN, EVE, WITHIN_S
@@ -177,3 +180,15 @@ async def test_nobody_is_refused() -> None:
         with pytest.raises((MCPError, ExceptionGroup)):
             async with mcp_client(url, None) as client:
                 await client.list_tools()
+
+
+async def test_a_token_without_a_session_is_enough() -> None:
+    """Its runs are in the session `mcp` of its user."""
+    mint = development_mint()
+    token, _ = mint.sign("acme", "ada")
+    agent: Any = Agent("support", model=ScriptedLLM(["hello"]))
+    async with Runtime([agent], storage="memory:") as runtime:
+        gate = TokenGate(verifier_of(mint), redactor=PatternRedactor())
+        async with on_socket(runtime, gate) as url, mcp_client(url, None, token=token) as client:
+            assert (await call(client, "run_support", goal="hi"))["output"] == "hello"
+        assert len(await runtime.runs(who=Identity("acme", "ada", "mcp"))) == 1
