@@ -58,7 +58,7 @@ def shown_value(redactor: Redactor, data: bytes, artifact_id: str = "") -> Shown
         return NOT_SHOWN
     masked = True if is_masked else UNSET
     if len(safe) <= MAX_VALUE_BYTES:
-        return ShownValue(json=msgspec.Raw(safe), masked=masked)
+        return ShownValue(msgspec.Raw(safe), UNSET, masked)
     preview = safe[: PREVIEW_CHARS * _BYTES_PER_CHAR].decode(errors="ignore")
     if len(preview) > PREVIEW_CHARS:
         preview = f"{preview[: PREVIEW_CHARS - 1]}…"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -68,24 +68,44 @@ class Account(Protocol):
         ...
 
 
-_CURRENT: Final[ContextVar[Account | None]] = ContextVar("harborage_llm_account", default=None)
+class _Work(NamedTuple):
+    """A piece of work that calls models: its account, and the run and the step of it, from 1, that it belongs to."""
+
+    account: Account | None = None
+    run_id: str = ""
+    step: int = 0
+
+
+_NO_WORK: Final = _Work()
+_CURRENT: Final[ContextVar[_Work]] = ContextVar("harborage_llm_account", default=_NO_WORK)
 
 
 def current_account() -> Account | None:
     """Return the account that calls made here draw on; None when nothing is counted."""
-    return _CURRENT.get()
+    return _CURRENT.get().account
+
+
+def step_of(run_id: str) -> int:
+    """Return the step of this run, from 1, for which calls are made here; 0 where that is not known."""
+    work = _CURRENT.get()
+    return work.step if work.run_id == run_id else 0
 
 
 class accounting:  # noqa: N801 - a context manager, written like a function; every step enters two
-    """Let the calls of models that are made inside the block, and by tasks started in it, draw on `account`."""
+    """Let the calls of models that are made inside the block, and by tasks started in it, draw on `account`.
 
-    __slots__ = ("_account", "_token")
+    `step` is the run and its step, from 1, that they belong to; without one it stays as it is.
+    """
 
-    def __init__(self, account: Account | None) -> None:
+    __slots__ = ("_account", "_step", "_token")
+
+    def __init__(self, account: Account | None, step: tuple[str, int] | None = None) -> None:
         self._account = account
+        self._step = step
 
     def __enter__(self) -> None:
-        self._token = _CURRENT.set(self._account)
+        run_id, step = _CURRENT.get()[1:] if self._step is None else self._step
+        self._token = _CURRENT.set(_Work(self._account, run_id, step))
 
     def __exit__(self, *_: object) -> None:
         _CURRENT.reset(self._token)

@@ -8,6 +8,7 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from harborage.events import LLMCost, LLMCostRecordedPayload, LLMUsage, MemoryEventBus
 from harborage.identity import Quadruple, bound
@@ -31,6 +32,7 @@ from harborage.llm import (
     ToolCallStructured,
     ToolDeclaration,
     Usage,
+    accounting,
 )
 from harborage.llm.chain.accounting import Metered, backfill_usage, cost_from_overrides
 from harborage.llm.chain.corrections import Correcting
@@ -296,3 +298,16 @@ def test_the_sum_holds(texts, content):
     usage = backfill_usage(asked(*map(Content, texts)), CompleteResponse(content), None).usage
     assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
     assert usage.prompt_tokens >= len(texts)
+
+
+async def test_a_call_names_the_step_of_the_run_that_makes_it():
+    """Of no other run, and none where the step is not known."""
+    bench = Bench(*(CompleteResponse("hi", usage=USAGE) for _ in range(4)))
+    await bench.ask()
+    with accounting(None, (WHO.run_id, 3)):
+        await bench.ask()
+        with accounting(None):
+            await bench.ask()
+    with accounting(None, ("another-run", 3)):
+        await bench.ask()
+    assert [event.step for event in bench.events] == [UNSET, 3, 3, UNSET]

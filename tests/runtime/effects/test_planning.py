@@ -8,11 +8,25 @@ from typing import Any
 
 import pytest
 
-from harborage.events import DecisionPayload, Event, EventType, PlannerErrorPayload, PlannerFinishPayload
+from harborage.events import (
+    DecisionPayload,
+    Event,
+    EventType,
+    LLMCostRecordedPayload,
+    MemoryEventBus,
+    PlannerErrorPayload,
+    PlannerFinishPayload,
+)
+from harborage.llm import CompleteRequest, CompleteResponse, ConfigSnapshot, Deps, Usage
+from harborage.llm.chain.accounting import Metered
 from harborage.planner import CallTool, Finish, FinishReason, RunContext
 from harborage.runtime.durable.engine import RunFailedError
 from harborage.runtime.durable.journal import decode_entries
 from harborage.runtime.effects.planning import PlannerStepError
+from harborage.runtime.loop.limits import Limits
+from harborage.testing.clock import FakeClock
+from harborage.testing.events import EventRecorder
+from harborage.testing.llm import ScriptedLLM
 from harborage.testing.planners import RecordingPlanner, ScriptedPlanner
 from harborage.tools import tool
 
@@ -120,3 +134,31 @@ async def test_the_context_brings_what_the_runtime_has(runtimes: Runtimes) -> No
     assert (first.budget.token_budget, first.now()) == (77, bench.clock.now())
     assert first.repair_counters is second.repair_counters is not None
     assert None not in (first.emit, first.on_chunk, first.on_reasoning)
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(tokens=1_000_000)])
+async def test_a_recorded_cost_names_the_step_that_it_is_for(runtimes: Runtimes, limits: Limits) -> None:
+    """Of the calls of a planner and of a tool, whether the run has limits or not."""
+    bus = MemoryEventBus()
+    recorder = EventRecorder(bus)
+    config = ConfigSnapshot(provider="openai", model="gpt-4o")
+    answer = CompleteResponse("hi", usage=Usage(prompt_tokens=1, completion_tokens=1, total_tokens=2))
+    client = Metered(ScriptedLLM([answer] * 5), config, Deps(artifacts=None, bus=bus, clock=FakeClock()))
+
+    @tool(effects="read")
+    async def ask() -> str:
+        """Ask the model."""
+        return (await client.complete(CompleteRequest(model="of-the-tool"))).content
+
+    class Asks:
+        async def next(self, run: RunContext) -> Any:
+            await client.complete(CompleteRequest(model="of-the-planner"))
+            return GOAL if len(run.trajectory.steps) == 2 else CallTool("ask", b"{}")
+
+    bench = await runtimes(Asks(), tools=[ask])
+    run = await bench.start(limits=limits)
+    await bench.end(run)
+    costs = [one for one in recorder.payloads(LLMCostRecordedPayload) if one.identity.run_id == run.id]
+    assert [(one.model.removeprefix("of-the-"), one.step) for one in costs] == [
+        ("planner", 1), ("tool", 1), ("planner", 2), ("tool", 2), ("planner", 3)
+    ]  # fmt: skip

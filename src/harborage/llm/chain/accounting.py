@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from harborage.events import EventType, LLMCost, LLMCostRecordedPayload, LLMUsage
-from harborage.llm.account import CallEstimate, PriceUnknownError, accounting, current_account
+from harborage.llm.account import CallEstimate, PriceUnknownError, accounting, current_account, step_of
 from harborage.llm.chain.conversation import (
     LIKELY,
     answer_tokens,
@@ -118,6 +118,7 @@ class Metered(Layer):
             usage=_recorded_usage(answer.usage),
             context_window_tokens=0 if profile is None else profile.context_window_tokens,
             occurred_at=self._deps.clock.now(),
+            step=step_of(who.run_id) or msgspec.UNSET,
         )
         publish_event(self._deps, EventType.LLM_COST_RECORDED, payload, who=who)
 

@@ -24,6 +24,7 @@ from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import CLOSE_GRACE_S, Crew, is_cancelled
 from harborage.errors import HarborageError, error_reason, error_text
 from harborage.events import NOT_SHOWN, ShownValue, shown_value
+from harborage.llm import accounting, current_account
 from harborage.planner import (
     INVALID_ARGS_CODE,
     AwaitTask,
@@ -410,7 +411,9 @@ class CatalogToolExecutor:
         try:
             context = await self._context(who, call, key, tool_context)
             show = None if self._redactor is None else ending.show
-            result = await self._invoker.invoke(descriptor, call.args, context, between, named, show=show)
+            step = (who.run_id, named[0]) if named[0] else None
+            with accounting(current_account(), step):
+                result = await self._invoker.invoke(descriptor, call.args, context, between, named, show=show)
             is_pause = isinstance(result.value, RequestPause)
             projection = None if is_pause else ending.projection or await self._finished(descriptor, who, result)
         except asyncio.CancelledError as cancelled:

@@ -21,7 +21,7 @@ from harborage import codec
 from harborage.clock import Timers, sleep
 from harborage.errors import error_reason
 from harborage.ids import new_id
-from harborage.llm import CallEstimate, LimitReachedError, PriceUnknownError, accounting
+from harborage.llm import CallEstimate, LimitReachedError, PriceUnknownError, accounting, current_account
 from harborage.planner import CallParallel, CallTool
 from harborage.runtime.loop.limits import NOTHING_SPENT, Caps, LimitName, Reached, Spent, Verdict, judge, micro_dollars
 from harborage.state import RecordNotFoundError, StateRecord, StateStore
@@ -379,16 +379,19 @@ def call_keys(key: str, decision: Any) -> tuple[str, ...]:
 
 
 @asynccontextmanager
-async def metered(ledger: RunLedger | None, keys: tuple[str, ...]) -> AsyncIterator[Reached | None]:
+async def metered(
+    ledger: RunLedger | None, keys: tuple[str, ...], step: tuple[str, int] | None = None
+) -> AsyncIterator[Reached | None]:
     """The limit that forbids one of these calls, if one does; else the block makes them, on the run's account.
 
-    Without a ledger nothing is counted.
+    `step` is the run and its step that they belong to. Without a ledger nothing is counted.
 
     Raises:
         StateError: the store of the ledger refused.
     """
     if ledger is None:
-        yield None
+        with accounting(current_account(), step):
+            yield None
         return
     try:
         for key in keys:
@@ -396,7 +399,7 @@ async def metered(ledger: RunLedger | None, keys: tuple[str, ...]) -> AsyncItera
             if reached is not None:
                 yield reached
                 return
-        with accounting(StepAccount(ledger)):
+        with accounting(StepAccount(ledger), step):
             yield None
     finally:
         for key in keys:

@@ -170,7 +170,7 @@ async def plan(services: AgentServices, live: LiveRun, call: StepCall) -> Planne
     account = StepAccount(live.ledger)
     try:
         try:
-            with accounting(account):
+            with accounting(account, (run.who.run_id, run.steps + 1)):
                 planned = await _decide(services, live, run, account)
         except Exception as error:
             if account.fault is not None:

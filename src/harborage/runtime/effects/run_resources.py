@@ -183,6 +183,11 @@ class LiveRun(msgspec.Struct, kw_only=True):
         """The idempotency key of a step; no two runs share one."""
         return f"{call.run_id}/{self.nonce}/{call.position}" if self.nonce else call.key
 
+    @property
+    def step(self) -> tuple[str, int] | None:
+        """The run and its step, from 1, in which calls are made now; None where that is not known."""
+        return None if self.state is None else (self.base.quadruple.run_id, self.state.steps)
+
     def named(self, call: StepCall) -> tuple[int, str]:
         """The run's step, from 1, that a call is made in, and the call's id in events; 0 and "" where unknown."""
         if self.state is None:

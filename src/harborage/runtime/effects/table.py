@@ -254,7 +254,7 @@ class AgentEffects:
         if executor is None or live.context is None:
             return Dispatched(None, None, False)
         try:
-            async with metered(live.ledger, call_keys(call.key, call.payload)) as reached:
+            async with metered(live.ledger, call_keys(call.key, call.payload), live.step) as reached:
                 if reached is not None:
                     return not_done(failed(reached.text, OutcomeStatus.REJECTED))
                 with self._granted(live, call.payload):
