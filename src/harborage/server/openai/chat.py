@@ -15,13 +15,23 @@ from harborage.runtime.pending import Question
 from harborage.server.http import json_response
 from harborage.server.openai.answering import asking, find_mark, find_pause, read_verdict, takes_verdict
 from harborage.server.openai.errors import RequestRefusedError, bad_input
-from harborage.server.openai.following import Called, Decided, Ended, Going, Reasoned, Returned, Shown, Wrote, follow
+from harborage.server.openai.following import (
+    Called,
+    Decided,
+    Ended,
+    Going,
+    Reasoned,
+    Rejected,
+    Returned,
+    Shown,
+    Wrote,
+    follow,
+)
 from harborage.server.openai.inputs import read_chat
 from harborage.server.openai.options import CHAT, check_format, check_options, output_of
 from harborage.server.openai.requests import answer_run, asked_of, found_run, left, outcome, start_run
 from harborage.server.openai.sending import frame, limited
 from harborage.server.openai.snapshot import Snapshot, Text, ToolCall, read_snapshot, with_values
-from harborage.store import Status
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -127,7 +137,7 @@ class Chat:
                 for one in writer.show(await with_values(self._services, asked.caller, going.run, shown)):
                     yield one
         except TimeoutError:
-            yield frame(_too_late(going.run.id).body)
+            yield frame(too_late(going.run.id).body)
             yield DONE
             return
         snapshot = await read_snapshot(self._services, asked.caller, going.run, going.since)
@@ -188,6 +198,9 @@ class _Writer:
             case Returned():
                 call = {"id": shown.id, "name": shown.tool, **_came_of(shown.output, shown.error)}
                 return [self._told(f"→ {_shortened(shown.error or shown.output or '')}", call)]
+            case Rejected():
+                call = {"id": shown.id, "name": shown.tool, "error": f"rejected: {shown.reason}"}
+                return [self._told(f"{shown.tool} was rejected: {_shortened(shown.reason)}", call)]
             case _ as unreachable:
                 assert_never(unreachable)
 
@@ -225,13 +238,14 @@ def content_of(snapshot: Snapshot, *, is_streamed: bool = False) -> str:
         beside = [one.text for one in snapshot.parts if isinstance(one, Text) and not one.token]
         return "\n\n".join([*(() if is_streamed else beside), asking(snapshot.run_id, snapshot.questions[0])])
     if not snapshot.is_over:
-        raise _too_late(snapshot.run_id)
-    status = 409 if snapshot.status is Status.CANCELLED else 500
+        raise too_late(snapshot.run_id)
+    status = 409 if snapshot.is_cancelled else 500
     text = f"run {snapshot.run_id} did not reach its goal: {snapshot.error or snapshot.status}"
     raise RequestRefusedError(status, text, code=snapshot.reason or str(snapshot.status))
 
 
-def _too_late(run_id: str) -> RequestRefusedError:
+def too_late(run_id: str) -> RequestRefusedError:
+    """The refusal of a request whose run takes longer than it may wait."""
     text = f"run {run_id} goes on, and took longer than this server lets a request wait: GET /v1/responses/{run_id}"
     return RequestRefusedError(504, text, code="run_in_progress")
 

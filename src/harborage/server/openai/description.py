@@ -83,6 +83,8 @@ def _operation(
     return described
 
 
+_ID: Final = _named("id", "The id of the run.")
+
 PATHS: Final = MappingProxyType(
     {
         "/v1/models": {"get": _operation("models.list", "The agents, as models.", (401, 500))},
@@ -91,6 +93,18 @@ PATHS: Final = MappingProxyType(
         },
         "/v1/chat/completions": {
             "post": _operation("chat", "Chat with an agent.", _RUNS, _KEY, body=("model", "messages"))
+        },
+        "/v1/responses": {
+            "post": _operation(
+                "responses.create", "Start a run, or answer its question.", _RUNS, _KEY, body=("model", "input")
+            )
+        },
+        "/v1/responses/{id}": {
+            "get": _operation("responses.retrieve", "A run as it stands.", (400, *_READS), _ID),
+            "delete": _operation("responses.delete", "Refused: runs are records.", (401, 405, 500), _ID),
+        },
+        "/v1/responses/{id}/cancel": {
+            "post": _operation("responses.cancel", "Cancel a run at once.", (400, *_READS, 409), _ID)
         },
     }
 )

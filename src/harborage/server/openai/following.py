@@ -22,6 +22,7 @@ from harborage.events.payloads.tools import (
     ToolInvalidArgsPayload,
     ToolInvokedPayload,
     ToolPolicyExhaustedPayload,
+    ToolRejectedPayload,
 )
 from harborage.planner.decisions import ChunkKind
 from harborage.runtime.run import Run
@@ -82,7 +83,21 @@ class Returned(msgspec.Struct, frozen=True):
         return self.output is not None or bool(self.error)
 
 
-Shown: TypeAlias = Wrote | Reasoned | Ended | Decided | Called | Returned
+class Rejected(msgspec.Struct, frozen=True):
+    """A call was not made, because a person rejected it; `args` as of `Called`."""
+
+    id: str
+    tool: str
+    reason: str
+    args: str | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has its arguments."""
+        return self.args is not None
+
+
+Shown: TypeAlias = Wrote | Reasoned | Ended | Decided | Called | Returned | Rejected
 
 _ASKS = frozenset({EventType.TOOL_APPROVAL_REQUESTED, EventType.PAUSE_REQUESTED})
 
@@ -165,6 +180,8 @@ def _shown(event: Event, run_id: str) -> Shown | None:
             result = payload.result if payload.result_cut is UNSET else msgspec.json.encode(payload.result_cut)
             text = None if result is UNSET else plain_text(bytes(result))
             return Returned(_id(payload.call_id), payload.tool_name, text)
+        case ToolRejectedPayload():
+            return Rejected(_id(payload.call_id), payload.tool, payload.reason)
         case ToolFailedPayload():
             return Returned(_id(payload.call_id), payload.tool_name, error=payload.error_message or payload.error_class)
         case ToolInvalidArgsPayload():

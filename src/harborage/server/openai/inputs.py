@@ -147,7 +147,7 @@ class _Reader:
             case "function_call" | "mcp_call":
                 self._add_call(item.get("call_id") or item.get("id"), item.get("name"), item.get("arguments"), place)
                 if kind == "mcp_call" and (item.get("output") is not None or item.get("error") is not None):
-                    self._add_result(item.get("id"), item.get("output") or str(item.get("error")), place)
+                    self._add_result(item.get("id"), _came_of(item), place)
             case "function_call_output":
                 self._add_result(item.get("call_id"), item.get("output"), place)
             case "reasoning" | "mcp_approval_request" | "mcp_list_tools":
@@ -196,6 +196,15 @@ class _Reader:
             raise bad_input(f"{place}: an answer has approval_request_id, approve and perhaps a reason", place)
         self._approvals.append(Approval(request, approves, reason or ""))
         self._is_answered_last = True
+
+
+def _came_of(item: Mapping[str, Any]) -> Any:
+    """What came of a call that an earlier response shows."""
+    error = item.get("error")
+    if error is None:
+        return item.get("output")
+    said = error.get("content") or error.get("message") if isinstance(error, dict) else error
+    return said if isinstance(said, str) else "it failed"
 
 
 def read_content(content: Any, place: str) -> Content:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from harborage.runtime.outputs import OutputType
     from harborage.server.services import Services
 
+UNSUPPORTED: Final = "unsupported_parameter"
+
 HINTS: Final = frozenset(
     {
         "parallel_tool_calls",
@@ -100,13 +102,10 @@ def check_options(fields: Mapping[str, Any], served: frozenset[str]) -> None:
         if value in _NOTHING or value in _NEUTRAL.get(name, ()):
             continue
         why = _WHY.get(name, f"{_OWN} model and settings")
-        raise bad_input(f"{name!r} is not supported with this value: {why}; leave it out", name, code=_UNSUPPORTED)
+        raise bad_input(f"{name!r} is not supported with this value: {why}; leave it out", name, code=UNSUPPORTED)
     for name in fields.get("include") or ():
         if name in _INCLUDES:
-            raise bad_input(f"include: {name!r} is not supported: {_WHY['logprobs']}", "include", code=_UNSUPPORTED)
-
-
-_UNSUPPORTED: Final = "unsupported_parameter"
+            raise bad_input(f"include: {name!r} is not supported: {_WHY['logprobs']}", "include", code=UNSUPPORTED)
 
 
 def text_option(fields: Mapping[str, Any], name: str) -> str:
@@ -195,7 +194,7 @@ def check_format(agent: AgentParts, asked: Any, param: str) -> None:
             raise bad_input(f"'{param}' takes the type text, json_object or json_schema", param)
     what = "text" if output is None else "another schema"
     text = f"{param}: the agent answers in {what}; an agent's format is its own: Agent(output=…)"
-    raise bad_input(text, param, code=_UNSUPPORTED)
+    raise bad_input(text, param, code=UNSUPPORTED)
 
 
 def _is_same(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from harborage.server.http import json_response
 from harborage.server.openai.chat import Chat
 from harborage.server.openai.errors import RequestRefusedError, refusal_of
 from harborage.server.openai.requests import read_fields
+from harborage.server.openai.responses import Responses
 from harborage.server.openai.sending import ClientGoneError, OpenRequests
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class OpenAIRoutes:
         self._gate = gate
         self.requests = OpenRequests(services)
         self._chat = Chat(services, self.requests)
+        self._responses = Responses(services, self.requests)
 
     def drain(self) -> None:
         """End the requests that wait for a run; the runs go on."""
@@ -42,6 +44,9 @@ class OpenAIRoutes:
             Route("/v1/models", self._guarded(self._models), methods=["GET"]),
             Route("/v1/models/{name:path}", self._guarded(self._model), methods=["GET"]),
             Route("/v1/chat/completions", self._guarded(self._complete), methods=["POST"]),
+            Route("/v1/responses", self._guarded(self._respond), methods=["POST"]),
+            Route("/v1/responses/{id}", self._guarded(self._response), methods=["GET", "DELETE"]),
+            Route("/v1/responses/{id}/cancel", self._guarded(self._cancel), methods=["POST"]),
         ]
 
     def _guarded(self, handler: _Handler) -> _Handler:
@@ -78,3 +83,18 @@ class OpenAIRoutes:
     async def _complete(self, request: Request) -> Response:
         caller, fields = await read_fields(self._services, self._gate, request)
         return await self._chat.complete(request, caller, fields)
+
+    async def _respond(self, request: Request) -> Response:
+        caller, fields = await read_fields(self._services, self._gate, request)
+        return await self._responses.create(request, caller, fields)
+
+    async def _response(self, request: Request) -> Response:
+        caller = await self._gate.verify(request)
+        if request.method == "DELETE":
+            text = "a response is the record of a run, and is not deleted; POST …/cancel ends one that goes on"
+            raise RequestRefusedError(405, text, code="method_not_allowed")
+        return await self._responses.retrieve(request, caller, str(request.path_params["id"]))
+
+    async def _cancel(self, request: Request) -> Response:
+        caller = await self._gate.verify(request)
+        return await self._responses.cancel(caller, str(request.path_params["id"]))

@@ -19,7 +19,7 @@ from harborage.runtime.pending import Pending
 from harborage.runtime.result import tree_usage
 from harborage.server.families.runs import find_row, read_entries, read_overview, views_of
 from harborage.server.openai.answering import is_approval, question_text
-from harborage.server.openai.following import Called, Returned, is_question
+from harborage.server.openai.following import Called, Rejected, Returned, is_question
 from harborage.server.openai.options import output_of
 from harborage.server.services import Call
 from harborage.store import Status
@@ -100,6 +100,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         return self.status.is_final
 
     @property
+    def is_cancelled(self) -> bool:
+        """Whether somebody ended it before its goal."""
+        return self.status is Status.CANCELLED or self.reason == str(FinishReason.CANCELLED)
+
+    @property
     def calls(self) -> tuple[ToolCall, ...]:
         """Its calls, in order."""
         return tuple(one for one in self.parts if isinstance(one, ToolCall))
@@ -139,7 +144,7 @@ async def read_snapshot(services: Services, caller: Caller, run: Run[Any], since
 
 async def with_values(services: Services, caller: Caller, run: Run[Any], shown: Shown) -> Shown:
     """Return what is shown of a call with its arguments and its result: from the record, where its event has none."""
-    if not isinstance(shown, Called | Returned) or shown.is_whole:
+    if not isinstance(shown, Called | Returned | Rejected) or shown.is_whole:
         return shown
     known = await read_snapshot(services, caller, run)
     found = next((one for one in known.calls if one.id == shown.id), None)
@@ -147,6 +152,8 @@ async def with_values(services: Services, caller: Caller, run: Run[Any], shown: 
         return shown
     if isinstance(shown, Called):
         return Called(shown.id, shown.tool, found.args)
+    if isinstance(shown, Rejected):
+        return Rejected(shown.id, shown.tool, shown.reason, found.args)
     return Returned(shown.id, shown.tool, found.output or "", found.error)
 
 
