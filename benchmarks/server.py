@@ -151,7 +151,7 @@ async def _application(kind: str) -> AsyncIterator[tuple[Any, str]]:
         return
     from harborage import Runtime
     from harborage.events import REDACTOR_DRIVERS
-    from harborage.server.app import Server
+    from harborage.server.application import Server
     from harborage.server.auth.gate import TokenGate
     from harborage.server.auth.minting import development_mint, sign_development_token, verifier_of
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from openai import AsyncOpenAI
 
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.server.listening import Address, Listener, bound_address, listen
 from harborage.server.services import ServerOptions
 from tests.kit.wire import ADA, WITHIN_S, HeaderGate, caller_headers

@@ -15,7 +15,7 @@ from harborage.client.connection import Connection, Patience
 from harborage.identity import Identity
 from harborage.protocol.errors import Code, ProtocolError
 from harborage.protocol.methods import TokenScope
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.server.services import Caller, ServerOptions
 from tests.kit.sockets import serving
 from tests.kit.wire import ADA

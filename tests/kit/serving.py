@@ -26,7 +26,7 @@ from harborage.events import (
 )
 from harborage.identity import Quadruple, effective_quadruple
 from harborage.llm import CompleteRequest, CompleteResponse, Cost, Usage
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.server.services import ServerOptions
 from harborage.store import EventQuery
 from harborage.testing.llm import ScriptedLLM, says

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from harborage.events import Event, EventType, LLMCompletionChunkPayload, TaskPausedPayload, TaskSpawnedPayload
 from harborage.runtime.host import Runtime
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.server.services import ServerOptions
 from harborage.testing.clock import FakeClock
 from tests.kit.wire import ADA, HeaderGate, Wire

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from harborage.runtime.host import Runtime
-from harborage.server.app import Server
+from harborage.server.application import Server
 from tests.kit.wire import HeaderGate, Wire
 
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from harborage.events import PatternRedactor
 from harborage.runtime.host import Runtime
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.server.auth.gate import TokenGate
 from harborage.server.auth.minting import TokenMint, development_mint, verifier_of
 from harborage.server.bootstrap import BOOTSTRAP_PATH, bootstrap_route, stranger

@@ -8,7 +8,7 @@ import pytest
 
 from harborage.errors import InvalidOptionError
 from harborage.runtime.host import Runtime
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.server.console_files import PLACEHOLDER, ConsoleFiles
 from tests.kit.wire import HeaderGate, Wire
 

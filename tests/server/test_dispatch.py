@@ -11,7 +11,7 @@ from harborage.protocol.errors import Code, ProtocolError
 from harborage.protocol.wire.common import Answer
 from harborage.protocol.wire.common import Request as WireRequest
 from harborage.runtime.host import Runtime
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.server.dispatch import Dispatcher
 from harborage.server.services import Call, Endpoint, ServerOptions
 from tests.kit.wire import ADA, HeaderGate, Wire, caller_headers

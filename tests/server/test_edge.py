@@ -6,7 +6,7 @@ import pytest
 
 from harborage.errors import InvalidOptionError
 from harborage.runtime.host import Runtime
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.server.services import ServerOptions
 from tests.kit.wire import HeaderGate, Wire
 

@@ -19,7 +19,7 @@ from harborage.protocol.errors import Code, ProtocolError
 from harborage.protocol.methods import IdentityRule, TokenScope
 from harborage.protocol.wire.common import Answer, IdentityScope, PrincipalParts
 from harborage.protocol.wire.common import Request as WireRequest
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.server.dispatch import Dispatcher
 from harborage.server.identity import check_identity, check_impersonation, claimed_identity, is_impersonation
 from harborage.server.services import Call, Caller, Endpoint

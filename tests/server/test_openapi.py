@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from harborage.protocol.methods import ALL_METHODS
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.server.families.table import ENDPOINTS
 from harborage.server.openai.description import PATHS
 from tests.kit.wire import Wire

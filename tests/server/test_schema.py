@@ -14,7 +14,7 @@ from schemathesis.specs.openapi.checks import response_schema_conformance, statu
 
 from harborage.events import REDACTOR_DRIVERS
 from harborage.runtime.host import Runtime
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.server.auth.gate import TokenGate
 from harborage.server.auth.minting import development_mint, sign_development_token, verifier_of
 from harborage.server.listening import Address, Listener, bound_address, listen

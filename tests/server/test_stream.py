@@ -17,7 +17,7 @@ from harborage.events import (
 )
 from harborage.identity import Identity
 from harborage.runtime.host import Runtime
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.server.services import ServerOptions
 from harborage.store.memory import MemoryStore
 from harborage.store.sqlite import SQLiteStore

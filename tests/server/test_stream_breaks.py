@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from harborage.events import BusConfig, DurableEventBus, Event, EventType, MemoryEventBus, TaskResumedPayload
 from harborage.runtime.host import Runtime
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.state.errors import DatabaseError
 from harborage.store import EventQuery, EventRow
 from harborage.store.memory import MemoryStore

@@ -23,7 +23,7 @@ from harborage.events import (
     EventBus,
     EventType,
 )
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.state.storage import Storage, open_storage
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from harborage.protocol.methods import TokenScope
 from harborage.protocol.wire.common import Answer, PrincipalParts
 from harborage.protocol.wire.common import Request as WireRequest
 from harborage.runtime.host import Runtime
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.server.auth.gate import (
     GateMissingError,
     NoAuthGate,

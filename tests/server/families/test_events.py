@@ -21,7 +21,7 @@ from harborage.events import (
 )
 from harborage.identity import Identity
 from harborage.runtime.host import Runtime
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.testing.clock import FakeClock
 from tests.kit.serving import Served, serving
 from tests.kit.wire import ADA, BEN, EVE, HeaderGate, Wire

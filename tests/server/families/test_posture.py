@@ -15,7 +15,7 @@ from harborage.identity import Identity
 from harborage.protocol.errors import Code, ProtocolError
 from harborage.protocol.methods import ADDED_METHODS, Capability
 from harborage.protocol.wire.common import Answer, Request
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.server.families.posture import capabilities
 from harborage.server.services import Call, Endpoint, ServerOptions
 from harborage.state.errors import DatabaseLockedError

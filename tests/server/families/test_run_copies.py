@@ -20,7 +20,7 @@ from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.history.freezing import FrozenRun
 from harborage.runtime.host import Runtime
 from harborage.runtime.run import Run
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.store import EventQuery
 from harborage.testing.llm import calls_tools, says
 from tests.kit.tables import each_row

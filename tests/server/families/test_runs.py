@@ -28,7 +28,7 @@ from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.host import Runtime
 from harborage.runtime.loop.limits import Limits
 from harborage.runtime.run import Run
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.server.services import ServerOptions
 from harborage.store import EventQuery
 from harborage.testing.llm import calls_tools, says

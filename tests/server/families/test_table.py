@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from harborage.protocol.methods import ALL_METHODS, METHODS
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.server.families.table import ENDPOINTS
 from tests.kit.tables import each_row
 from tests.kit.wire import Wire

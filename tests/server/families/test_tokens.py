@@ -8,7 +8,7 @@ import pytest
 
 from harborage.events import AdminActionPayload, EventType, Filter
 from harborage.runtime.host import Runtime
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.server.auth.minting import TokenMint, development_mint, verifier_of
 from tests.kit.wire import ADA, HeaderGate, Wire
 

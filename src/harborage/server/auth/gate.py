@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from harborage.events import EventBus, Redactor
+    from harborage.events import Redactor
     from harborage.server.auth.tokens import Validator
 
 EDGE: Final = Quadruple("harbor-auth", "auth-edge", "auth-edge")
@@ -59,6 +59,14 @@ class GateMissingError(HarborageError):
     """
 
 
+class Announcer(Protocol):
+    """Where events of refused tokens are published, such as a bus."""
+
+    def publish_nowait(self, event: Event) -> Event:
+        """Publish an event without waiting."""
+        ...
+
+
 class TokenGate:
     """Lets requests in whose bearer token is valid.
 
@@ -71,7 +79,7 @@ class TokenGate:
         validator: Validator,
         *,
         redactor: Redactor,
-        bus: EventBus | None = None,
+        bus: Announcer | None = None,
         clock: Timers = SYSTEM_CLOCK,
         logger: logging.Logger | None = None,
     ) -> None:
@@ -200,7 +208,7 @@ def _one_value(name: str, values: Sequence[str]) -> str:
 class Rejections:
     """Tells the log and the bus of refused tokens: ten within any second, the others as one count."""
 
-    def __init__(self, redactor: Redactor, bus: EventBus | None, clock: Timers, logger: logging.Logger) -> None:
+    def __init__(self, redactor: Redactor, bus: Announcer | None, clock: Timers, logger: logging.Logger) -> None:
         if not hasattr(redactor, "redact"):
             raise InvalidOptionError("redactor", redactor, "what hides secrets, such as PatternRedactor()")
         self._redactor = redactor

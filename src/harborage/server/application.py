@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from starlette._utils import get_route_path
@@ -14,10 +16,12 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, request_response
 
 from harborage.clock import SYSTEM_CLOCK, Timers
+from harborage.events import REDACTOR_DRIVERS, BusClosedError
 from harborage.ids import new_id
 from harborage.protocol.methods import ALL_METHODS, METHODS
+from harborage.runtime.durable.engine import RuntimeClosedError
 from harborage.server.ag_ui.routes import AgUiRoutes
-from harborage.server.auth.gate import Gate, GateMissingError
+from harborage.server.auth.gate import Gate, GateMissingError, TokenGate
 from harborage.server.dispatch import Dispatcher
 from harborage.server.edge import Edge
 from harborage.server.families.table import ENDPOINTS
@@ -36,11 +40,66 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from harborage.events import Event
     from harborage.runtime.host import Runtime
+    from harborage.server.auth.keys import KeySet
 
+_NO_KEYS: Final = (
+    'a server needs keys="keys.json", or HARBORAGE_KEYS: the public keys of those who sign tokens; '
+    "for development: harborage token --new-key key.pem"
+)
 _FAMILIES: Final = sorted({method.path.split("/")[2] for method in ALL_METHODS.values()})
 _VERBS: Final = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 _READY_WITHIN_S: Final = 5.0
+
+
+def app(
+    runtime: Runtime,
+    *,
+    keys: str | Path | KeySet = "",
+    issuer: str = "",
+    audience: str | Iterable[str] = (),
+    options: ServerOptions = ServerOptions(),  # noqa: B008 - a frozen value
+) -> Server:
+    """Return a server over a runtime, as an ASGI application; the runtime must be open when requests come.
+
+    `keys` are the public keys that tokens are signed with: a file or an address of a JWKS, or an open set; without them
+    `HARBORAGE_KEYS` names them. `issuer` and `audience` are those that tokens must name, where they are given. A server
+    with another way to know its callers is made as `Server(runtime, gate=…)`.
+
+    Raises:
+        GateMissingError: there are no keys, so no request could be let in.
+        KeySetError: the address of the keys cannot be used.
+    """
+    from harborage.server.auth.keys import FileKeys, UrlKeys  # with the library of signatures, which only this needs
+    from harborage.server.auth.tokens import TokenVerifier
+
+    source = keys or os.environ.get("HARBORAGE_KEYS", "").strip()
+    if not source:
+        raise GateMissingError(_NO_KEYS)
+    if isinstance(source, str | Path):
+        source = UrlKeys(str(source)) if "://" in str(source) else FileKeys(source)
+    redactor = REDACTOR_DRIVERS.factory(runtime.options.redactor)()
+    verifier = TokenVerifier(source, issuer=issuer, audience=audience)
+    return Server(runtime, gate=TokenGate(verifier, redactor=redactor, bus=_BusOf(runtime)), options=options)
+
+
+class _BusOf:
+    """The bus of a runtime that may not be open yet."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def publish_nowait(self, event: Event) -> Event:
+        """Publish an event.
+
+        Raises:
+            BusClosedError: the runtime is not open.
+        """
+        try:
+            return self._runtime.bus.publish_nowait(event)
+        except RuntimeClosedError as error:
+            raise BusClosedError() from error
 
 
 class Server:
