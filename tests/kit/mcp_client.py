@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.server.listening import Address, Listener, bound_address, listen
 from tests.kit.wire import ADA, WITHIN_S, HeaderGate, caller_headers
 

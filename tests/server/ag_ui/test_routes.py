@@ -21,7 +21,7 @@ from harborage.events import PatternRedactor
 from harborage.identity import Identity
 from harborage.server.ag_ui.answers import read_mark
 from harborage.server.ag_ui.errors import RefusedError
-from harborage.server.app import Server
+from harborage.server.application import Server
 from harborage.server.auth.gate import TokenGate
 from harborage.server.auth.minting import development_mint, verifier_of
 from harborage.testing.llm import ScriptedLLM, calls_tools, says, user_text
