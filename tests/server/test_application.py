@@ -57,7 +57,7 @@ async def test_an_application_of_keys_is_one_call(tmp_path: Path) -> None:
     """It may be made before the runtime is opened, as a web framework does; a token of another key is refused."""
     public = write_new_key(tmp_path / "key.pem")
     runtime = Runtime(model="mock:echo")
-    api = harborage.server.application(runtime, keys=str(public), audience="agents")
+    api = harborage.server.app(runtime, keys=str(public), audience="agents")
     mint = TokenMint(key=load_signing_key(tmp_path / "key.pem"), audience="agents")
     token, _ = mint.sign("acme", "ada", "s-1")
     other, _ = TokenMint(key=SigningKey.new(), audience="agents").sign("acme", "ada", "s-1")
@@ -73,7 +73,7 @@ def test_an_application_without_keys_is_refused(monkeypatch: pytest.MonkeyPatch)
     """When it is made: later, every request would be let in or none."""
     monkeypatch.delenv("HARBORAGE_KEYS", raising=False)
     with pytest.raises(GateMissingError, match="HARBORAGE_KEYS"):
-        harborage.server.application(Runtime(model="mock:echo"))
+        harborage.server.app(Runtime(model="mock:echo"))
 
 
 async def test_a_mounted_server_answers_below_its_path(runtime: Runtime) -> None:

@@ -1,4 +1,4 @@
-"""The Harbor Protocol served over HTTP: `api.mount("/agents", harborage.server.application(runtime, keys="keys.json"))`."""
+"""The Harbor Protocol served over HTTP: `api.mount("/agents", harborage.server.app(runtime, keys="keys.json"))`."""
 
 from __future__ import annotations
 
