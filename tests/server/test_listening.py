@@ -125,6 +125,16 @@ async def test_headers_that_do_not_end_are_refused() -> None:
         assert answer.startswith(b"HTTP/1.1 400")
 
 
+@pytest.mark.parametrize("size", [60_000, 70_000, 1_000_000])
+async def test_a_body_in_one_piece_with_its_headers_is_no_header(size: int) -> None:
+    """However long it is, and also behind another request of the same connection."""
+    async with serving() as address:
+        request = b"POST / HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % size + b"x" * size
+        last = request.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n", 1)
+        answer = await exchange(address, request + last)
+    assert answer.count(b"HTTP/1.1 200") == 2
+
+
 async def test_a_second_request_has_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A peer that stalls in the headers of its second request is cut off, too."""
     monkeypatch.setattr(listening, "_HEADERS_WITHIN_S", 0.1)

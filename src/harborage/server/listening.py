@@ -18,6 +18,7 @@ from harborage.errors import HarborageError, InvalidOptionError
 _HEADERS_WITHIN_S: Final = 10.0
 _IDLE_S: Final = 120
 _MOST_HEADER_BYTES: Final = 64 * 1024
+_HEADER_PART_BYTES: Final = 16 * 1024
 _BACKLOG: Final = 2048
 
 
@@ -129,12 +130,16 @@ class _Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._deadline is None and self.headers is None:
             self._wait_for_headers()
-        if self._deadline is not None:
-            self._unread += len(data)
+        # Headers and body may come as one piece: it is handed on in parts, so that only headers are counted as such.
+        while self._deadline is not None and data and not self.transport.is_closing():
+            part, data = data[:_HEADER_PART_BYTES], data[_HEADER_PART_BYTES:]
+            self._unread += len(part)
             if self._unread > _MOST_HEADER_BYTES:
                 self.send_400_response("The headers are too long.")
                 return
-        super().data_received(data)
+            super().data_received(part)
+        if data and not self.transport.is_closing():
+            super().data_received(data)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
