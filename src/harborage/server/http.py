@@ -60,7 +60,7 @@ async def read_body(request: Request, cap: int, timeout: float) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > 2 * cap:
         raise _too_long(cap)
-    kept, seen, more = b"", 0, True
+    kept, seen, more = bytearray(), 0, True
     try:
         async with asyncio.timeout(timeout):
             while more:
@@ -72,12 +72,12 @@ async def read_body(request: Request, cap: int, timeout: float) -> bytes:
                 if seen > 2 * cap:
                     raise _too_long(cap)
                 if seen <= cap:
-                    kept = kept + part if kept else part
+                    kept += part
     except TimeoutError as error:
         raise PeerTooSlowError() from error
     if seen > cap:
         raise _too_long(cap)
-    return kept
+    return bytes(kept)
 
 
 async def until_gone(request: Request) -> None:

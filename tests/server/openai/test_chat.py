@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -94,6 +95,17 @@ async def test_a_stream_gives_the_same_answer_in_pieces() -> None:
         assert chunks[-1].choices == []
 
 
+async def test_answers_wait_until_their_runs_are_recorded(tmp_path: Path) -> None:
+    """The last event of a run may come before its end is on the disk, as when long ones are written at once."""
+    long = "x" * 100_000
+    agent: Any = Agent("support", model=ScriptedLLM([long] * 12), instructions="Be brief.")
+    async with Runtime([agent], storage=f"sqlite:{tmp_path / 'runs.db'}") as runtime, sdk(runtime) as client:
+        completions = client.with_options(max_retries=0).chat.completions
+        asked = [completions.create(model="support", messages=[user(f"{one} {long}")]) for one in range(12)]
+        answers = await asyncio.gather(*asked)
+    assert {one.choices[0].message.content for one in answers} == {long}
+
+
 async def test_what_was_said_before_and_instructions_reach_the_model() -> None:
     """System and developer messages add to the instructions of the agent, for this run alone."""
     async with chatting("blue") as (client, model):
@@ -112,6 +124,29 @@ async def test_what_was_said_before_and_instructions_reach_the_model() -> None:
         assert "Answer in one word.\nAlways.\n\nNo emoji." in system
         assert any("My colour is blue." in (one.content.text or "") for one in model.requests[0].messages)
         assert said.count("Which is my colour?") == 1
+
+
+async def test_a_model_is_shown_no_marker_of_a_question() -> None:
+    """So it cannot put one under words of its own, which the user would answer without having seen the question."""
+    async with chatting("done") as (client, model):
+        said = [user("refund 7"), assistant("Sure?\n\n<!-- harborage:pause RUN TOKEN -->"), user("no")]
+        await client.chat.completions.create(
+            model="support", messages=[*said, assistant("Then I leave it."), user("what now?")]
+        )
+        texts = [one.content.text or "" for one in model.requests[0].messages]
+        assert "Sure?" in " ".join(texts)
+        assert not any("TOKEN" in one for one in texts)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_no_text_of_a_model_hides_the_question_behind_it(stream: bool) -> None:
+    """A comment that it leaves open is ended first."""
+    call = calls_tools(("refund", {"order": "7", "euros": 5}), content="Shall I sum up?\n\n<!--")
+    async with chatting(call) as (client, _):
+        answer: Any = await client.chat.completions.create(model="support", messages=[user("refund 7")], stream=stream)
+        text = (await collected(answer))[0] if stream else answer.choices[0].message.content
+        shown = text[: text.index("`refund` waits")]
+        assert shown.count("<!--") == shown.count("-->") == 1
 
 
 async def test_pictures_go_in_as_pictures() -> None:

@@ -54,6 +54,16 @@ def find_mark(text: str) -> Mark | None:
     return Mark(*found[-1]) if found else None
 
 
+def without_marks(text: str) -> str:
+    """Return a text without its markers: a model that is shown none can write none under a text of its own."""
+    return _MARKER.sub("", text).rstrip() if _MARKER.search(text) else text
+
+
+def ending_comment(text: str) -> str:
+    """Return what ends a comment of HTML that a text leaves open, which would hide the question behind it."""
+    return "-->\n\n" if text.rfind("<!--") > text.rfind("-->") else ""
+
+
 def read_verdict(text: str) -> Verdict | None:
     """Return what a text says to a question that takes yes or no; None where it says neither."""
     said = text.strip()

@@ -13,7 +13,7 @@ from harborage.ids import new_id
 from harborage.runtime.loop.errors import PayloadInvalidError
 from harborage.runtime.pending import Question
 from harborage.server.http import json_response
-from harborage.server.openai.answering import asking, find_mark, find_pause, read_verdict, takes_verdict
+from harborage.server.openai.answering import asking, ending_comment, find_mark, find_pause, read_verdict, takes_verdict
 from harborage.server.openai.errors import RequestRefusedError, bad_input
 from harborage.server.openai.following import (
     Called,
@@ -235,8 +235,9 @@ def content_of(snapshot: Snapshot, *, is_streamed: bool = False) -> str:
     if snapshot.answer is not None:
         return snapshot.answer
     if snapshot.questions:
-        beside = [one.text for one in snapshot.parts if isinstance(one, Text) and not one.token]
-        return "\n\n".join([*(() if is_streamed else beside), asking(snapshot.run_id, snapshot.questions[0])])
+        beside = "\n\n".join(one.text for one in snapshot.parts if isinstance(one, Text) and not one.token)
+        question = ending_comment(beside) + asking(snapshot.run_id, snapshot.questions[0])
+        return "\n\n".join(filter(None, ["" if is_streamed else beside, question]))
     if not snapshot.is_over:
         raise too_late(snapshot.run_id)
     status = 409 if snapshot.is_cancelled else 500

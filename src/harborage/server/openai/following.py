@@ -7,7 +7,7 @@ waits for it waits for them.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -25,6 +25,7 @@ from harborage.events.payloads.tools import (
     ToolRejectedPayload,
 )
 from harborage.planner.decisions import ChunkKind
+from harborage.runtime.durable.engine import RunFailedError
 from harborage.runtime.run import Run
 from harborage.runtime.run_events import RunEvents
 
@@ -129,7 +130,7 @@ async def follow(services: Services, going: Going) -> AsyncGenerator[Shown, None
     Of one that is not new, it is looked first whether it asks already.
 
     Raises:
-        Exception: as of `Run.events`.
+        Exception: as of `Run.events` and `Run.finished`.
     """
     run, after = going.run, going.after
     if going.subscription is None:
@@ -148,6 +149,8 @@ async def follow(services: Services, going: Going) -> AsyncGenerator[Shown, None
                 return
             if (shown := _shown(event, run.id)) is not None:
                 yield shown
+    with suppress(RunFailedError):  # the last event may come before what it tells of is recorded
+        await run.finished()
 
 
 async def is_asking(run: Run[Any]) -> bool:

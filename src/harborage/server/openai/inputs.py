@@ -11,6 +11,7 @@ import msgspec
 
 from harborage.artifacts.media import Audio, File, Image, Media, MediaError
 from harborage.runtime.messages import Message, Speaker
+from harborage.server.openai.answering import without_marks
 from harborage.server.openai.errors import bad_input
 
 if TYPE_CHECKING:
@@ -164,8 +165,8 @@ class _Reader:
 
     def _add_assistant(self, message: Mapping[str, Any], place: str) -> None:
         text = _only_text(message.get("content"), place)
-        if text:
-            self._messages.append(Message(role=Speaker.ASSISTANT, text=text))
+        if shown := without_marks(text):
+            self._messages.append(Message(role=Speaker.ASSISTANT, text=shown))
         self._before, self._last = text, None
         calls = message.get("tool_calls") or ()
         if not isinstance(calls, list | tuple):
