@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from harborage.app.assistant import assistant
+from harborage.app.attachments import readable
 from harborage.app.model_choice import choose_model
 from harborage.app.target import Service, TargetError, forget_modules, importable, load_service
 from harborage.runtime.effects.model import is_own_planner
@@ -22,7 +23,7 @@ _DEFAULT_FILE: Final = "agent.py"
 class Program:
     """A program to serve. `target` is a file or a module, with `:attribute` where it has several; "" is the standard
     assistant in `folder`. Agents that name no model use `model`; with `is_mock` all of them use the mock. Agents
-    `besides` are served behind its own.
+    `besides` are served behind its own. With `reads_attachments` its agents get a tool that reads attached files.
     """
 
     def __init__(
@@ -33,12 +34,14 @@ class Program:
         model: str = "",
         is_mock: bool = False,
         besides: Sequence[Agent[Any, Any]] = (),
+        reads_attachments: bool = False,
     ) -> None:
         self._target = target
         self._folder = folder
         self._model = MOCK if is_mock else model
         self._is_mock = is_mock
         self._besides = tuple(besides)
+        self._reads_attachments = reads_attachments
         self._unread: Service | None = None
 
     @property
@@ -75,7 +78,10 @@ class Program:
         for agent in service.agents:
             if agent.check is not None:
                 agent.check()
-        return Runtime([*(self._with_model(agent) for agent in service.agents), *self._besides])
+        agents = [self._with_model(agent) for agent in service.agents]
+        if self._reads_attachments:
+            agents = [readable(agent) for agent in agents]
+        return Runtime([*agents, *self._besides])
 
     def _read(self) -> Service:
         if not self._target:

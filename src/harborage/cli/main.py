@@ -57,6 +57,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "[AGENTS] [OPTIONS]",
         "Offer agents to the MCP client that starts this.",
     ),
+    "acp": (
+        "harborage.cli.acp:acp",
+        "[AGENTS] [OPTIONS]",
+        "Serve agents to an editor, over standard input and output.",
+    ),
     "token": ("harborage.cli.token:token", "[OPTIONS]", "Sign a token for a client of a server."),
     "completion": ("harborage.cli.completion:completion", "bash | zsh | fish", "Print completions for a shell."),
     "version": ("harborage.cli.main:version", "", "Print the version."),
@@ -82,7 +87,7 @@ _GROUPS = {
     "Answer": ("approve", "reject", "answer"),
     "Steer": ("message", "redirect", "inject", "pause", "cancel", "prioritize", "steer"),
     "History": ("replay", "fork", "freeze"),
-    "Serve": ("dev", "serve", "mcp-server", "token", "validate"),
+    "Serve": ("dev", "serve", "mcp-server", "acp", "token", "validate"),
     "Other": ("completion", "version"),
 }
 

@@ -21,8 +21,8 @@ from harborage.server.families.run_views import RunViews
 
 if TYPE_CHECKING:
     from harborage.events import Event
+    from harborage.runtime.effects.assembly import Assembly
     from harborage.runtime.history.model import CallMade
-    from harborage.server.services import Services
 
 _OF_A_STEP = frozenset(
     {EventType.TOOL_INVOKED, EventType.TOOL_COMPLETED, EventType.TOOL_FAILED, EventType.TOOL_APPROVED}
@@ -30,13 +30,13 @@ _OF_A_STEP = frozenset(
 
 
 class Record:
-    """The record of one run, for what a client may be shown of its calls."""
+    """The record of one run, for what a client may be shown of its calls; values above `heavy_bytes` are cut."""
 
-    def __init__(self, services: Services, run_id: str) -> None:
-        parts, self._run_id = services.parts, run_id
+    def __init__(self, parts: Assembly, run_id: str, *, heavy_bytes: int) -> None:
+        self._run_id = run_id
         self._reader = RunReader(parts.store)
         redactor = parts.agents.first.context_providers.redactor
-        self._views = RunViews(redactor, heavy_bytes=services.options.heavy_bytes, side_effect=lambda _: "")
+        self._views = RunViews(redactor, heavy_bytes=heavy_bytes, side_effect=lambda _: "")
 
     async def whole(self, reading: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
         """Yield events with the arguments and results of the run's calls in them.

@@ -175,7 +175,7 @@ class Threads:
                 for one in self._ended(translation, asked, left, run):
                     yield one
                 return
-        record = Record(self._services, run.id)
+        record = Record(self._services.parts, run.id, heavy_bytes=self._services.options.heavy_bytes)
         async with aclosing(_limited(record.whole(self._reading(going)))) as reading:
             async for event in reading:
                 for one in translation.take(event):
