@@ -231,6 +231,30 @@ async def test_a_cancel_ends_the_call_in_flight(folder: Path) -> None:
         assert (await editor.prompt(session, "look here")).stop_reason == "end_turn"
 
 
+async def test_a_cancel_withdraws_a_request_for_permission(folder: Path) -> None:
+    """A prompt whose call waits for approval ends when it is cancelled, and the call is not made."""
+    async with editing(folder, "") as editor:
+        session = await opened(editor, folder)
+        going = asyncio.create_task(editor.prompt(session, "order tea"))
+        await editor.until(lambda: bool(editor.asked))
+        await editor.agent.cancel(session_id=session)
+        assert (await going).stop_reason == "cancelled"
+        assert [one.status for one in editor.of("tool_call_update") if one.status == "completed"] == []
+
+
+async def test_permission_that_cannot_be_given_is_asked_for_again(folder: Path) -> None:
+    """An answer that is none ends the turn with how to approve; the next prompt asks again, and is then answered."""
+    async with editing(folder, "nonsense") as editor:
+        session = await opened(editor, folder)
+        assert (await editor.prompt(session, "order tea")).stop_reason == "end_turn"
+        assert "harborage approve" in editor.text
+        editor.choose = "allow_once"
+        assert (await editor.prompt(session, "look here")).stop_reason == "end_turn"
+        assert [one[0].raw_input for one in editor.asked] == [{"item": "tea"}, {"item": "tea"}]
+        outputs = [one.raw_output for one in editor.of("tool_call_update") if one.status == "completed"]
+        assert outputs == ["ordered tea", {"found": "here"}]
+
+
 async def test_a_question_is_a_message_that_the_next_prompt_answers(folder: Path) -> None:
     """The turn ends with the question, and the answer goes to the run that asked."""
     async with editing(folder) as editor:

@@ -180,11 +180,15 @@ class EditorAgent:
         return None
 
     def _usage(self, turn: Turn) -> Any:
-        taken, given, thought = turn.used
-        if not taken + given:
+        used = turn.used
+        if not used.prompt_tokens + used.completion_tokens:
             return None
         return self._library.schema.Usage(
-            total_tokens=taken + given, input_tokens=taken, output_tokens=given, thought_tokens=thought or None
+            total_tokens=used.prompt_tokens + used.completion_tokens,
+            input_tokens=used.prompt_tokens,
+            output_tokens=used.completion_tokens,
+            thought_tokens=used.reasoning_tokens or None,
+            cached_read_tokens=used.cached_tokens or None,
         )
 
 

@@ -18,7 +18,12 @@ from harborage.concurrency import Crew
 from harborage.errors import HarborageError, error_reason
 from harborage.events import EventType, Filter, PauseResumedPayload, ToolApprovedPayload, ToolRejectedPayload
 from harborage.runtime.durable.engine import RunEndedError, RunFailedError, RunNotFoundError
+from harborage.runtime.durable.reader import RunReader
+from harborage.runtime.history.builder import history_of
+from harborage.runtime.history.model import Totals
+from harborage.runtime.history.reading import opened_from
 from harborage.runtime.loop.context import Context
+from harborage.runtime.result import tree_usage
 from harborage.runtime.run_events import RunEvents
 from harborage.runtime.starting import MESSAGE
 from harborage.server.ag_ui.records import Record
@@ -76,7 +81,8 @@ class Turn:
         self._asked: set[str] = set()
         self.after = after
         self.is_cancelled = False
-        self.used = [0, 0, 0]
+        self.used = Totals()
+        """What the models used for the runs that ended in this turn."""
 
     async def take(self, parts: Sequence[str | Media]) -> str:
         """Answer the prompt; return why the turn ends, in the protocol's words.
@@ -164,11 +170,13 @@ class Turn:
             self._run = None
             await crew.aclose()
             self.after = max(self.after, updates.sequence)
-            self.used = [a + b for a, b in zip(self.used, updates.used, strict=True)]
-        return "end_turn" if finish is None else await self._ended(finish, updates)
+        return "end_turn" if finish is None else await self._ended(run, finish, updates)
 
-    async def _ended(self, finish: Finish, updates: Updates) -> str:
+    async def _ended(self, run: Run[Any], finish: Finish, updates: Updates) -> str:
         ending = ending_of(finish)
+        parts = self._runtime.parts
+        entries = await RunReader(parts.store).entries(run.id)
+        self.used = await tree_usage(history_of(opened_from(list(entries))), parts.engine.history)
         if ending.code == CANCELLED:
             return "cancelled"
         for update in updates.answer(finish.payload):

@@ -1,6 +1,6 @@
 """The events of a run as the updates that an editor shows: what the agent writes and thinks, and what it calls.
 
-What happens in the runs that it starts is theirs, and not shown; what their models used counts.
+What happens in the runs that it starts is theirs, and not shown.
 """
 
 from __future__ import annotations
@@ -73,17 +73,13 @@ class Updates:
         self._open_kind = ""
         self.sequence = 0
         """The highest number of an event that was read."""
-        self.used = [0, 0, 0]
-        """The tokens that went into models, that came out, and those of them that were thought."""
 
     def take(self, event: Event) -> Iterator[Any]:
         """Yield the updates that an event leads to."""
         self.sequence = max(self.sequence, event.sequence)
         payload = event.payload
         is_own = event.identity.run_id == self._run_id
-        if isinstance(payload, LLMCostRecordedPayload):
-            yield from self._add_usage(payload, is_own=is_own)
-        elif isinstance(payload, PauseRequestedPayload) and isinstance(payload.call_id, str):
+        if isinstance(payload, PauseRequestedPayload) and isinstance(payload.call_id, str):
             self._calls[payload.token] = call_name(event.identity.run_id, payload.call_id)
         elif isinstance(payload, ToolApprovalRequestedPayload) and isinstance(payload.call_id, str):
             self._calls[payload.pause_token] = call_name(event.identity.run_id, payload.call_id)
@@ -92,6 +88,11 @@ class Updates:
 
     def _own(self, payload: Any) -> Iterator[Any]:
         match payload:
+            case LLMCostRecordedPayload() if payload.context_window_tokens:
+                used = payload.usage.prompt_tokens + payload.usage.completion_tokens
+                yield self._schema.UsageUpdate(
+                    session_update="usage_update", used=used, size=payload.context_window_tokens
+                )
             case LLMCompletionChunkPayload():
                 yield from self._chunk(payload)
             case ToolInvokedPayload():
@@ -221,20 +222,6 @@ class Updates:
     def _close(self) -> None:
         self._message = ""
         self._open_kind = ""
-
-    def _add_usage(self, paid: LLMCostRecordedPayload, *, is_own: bool) -> Iterator[Any]:
-        used = paid.usage
-        self.used = [
-            self.used[0] + used.prompt_tokens,
-            self.used[1] + used.completion_tokens,
-            self.used[2] + used.reasoning_tokens,
-        ]
-        if is_own and paid.context_window_tokens:
-            yield self._schema.UsageUpdate(
-                session_update="usage_update",
-                used=used.prompt_tokens + used.completion_tokens,
-                size=paid.context_window_tokens,
-            )
 
 
 def call_name(run_id: str, call_id: Any) -> str:
