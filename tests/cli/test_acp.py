@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -313,6 +314,23 @@ async def test_a_session_is_loaded_after_a_restart(folder: Path) -> None:
         assert editor.of("tool_call_update")[-1].raw_output == {"found": "there"}
         with pytest.raises(acp.RequestError):
             await editor.agent.load_session(cwd=str(folder), session_id="nowhere", mcp_servers=[])
+
+
+def test_without_pipes_it_refuses(folder: Path) -> None:
+    """Started by hand, with nothing to read, it ends at once with 2 and says who starts it."""
+    ended = subprocess.run(
+        [sys.executable, "-c", COMMAND, "acp", "agent.py", "--storage", "memory:"],
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert "an editor starts this command" in ended.stderr
+    assert ended.stdout == ""
 
 
 def test_without_its_library_the_extra_is_named(

@@ -10,6 +10,7 @@ import importlib
 import logging
 import os
 import signal
+import stat
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -121,6 +122,8 @@ async def _streams() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     Raises:
         WrongUseError: they are no pipes.
     """
+    if not all(os.isatty(number) or _is_pipe(number) for number in (0, 1)):
+        raise WrongUseError("standard input and output are no pipes; an editor starts this command")
     loop = asyncio.get_running_loop()
     sys.stdout.flush()
     taken, given = os.fdopen(os.dup(0), "rb", 0), os.fdopen(os.dup(1), "wb", 0)
@@ -129,14 +132,14 @@ async def _streams() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     os.close(nothing)
     os.dup2(2, 1)
     reader = asyncio.StreamReader(limit=_MOST_LINE)
-    try:
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), taken)
-        transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, given)
-    except ValueError as error:
-        taken.close()
-        given.close()
-        raise WrongUseError("standard input and output are no pipes; an editor starts this command") from error
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), taken)
+    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, given)
     return reader, asyncio.StreamWriter(transport, protocol, None, loop)
+
+
+def _is_pipe(number: int) -> bool:
+    mode = os.fstat(number).st_mode
+    return any(is_so(mode) for is_so in (stat.S_ISFIFO, stat.S_ISSOCK))
 
 
 def _stopped_by_signal() -> asyncio.Event:
