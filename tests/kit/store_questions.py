@@ -198,6 +198,7 @@ async def _read(store: Store) -> None:
     await store.entries("r1")
     await store.controls("r1", after=1)
     await store.controls_of({"r1": 1, "r2": 0})
+    await store.was_sent("r1", "event")
     for asked in (store.body("r1", "0"), store.group("g1", who=ME)):
         await _may_be_refused(asked)
     await store.patch("patch", who=ME)
