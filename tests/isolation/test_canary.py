@@ -281,7 +281,7 @@ def one_run(patch: pytest.MonkeyPatch) -> None:
     """Any caller that knows the run's id gets a handle."""
 
     async def run(self: Any, run_id: str, *, who: Any) -> Any:
-        status = await self._parts.engine.status(run_id)
+        status = await self.parts.engine.status(run_id)
         return self._handle(status.who, host.Scope.OWNER_USER)
 
     patch.setattr(host.Runtime, "run", run)
@@ -291,7 +291,7 @@ def listed_runs(patch: pytest.MonkeyPatch) -> None:
     """A list of runs is that of everybody."""
 
     async def runs(self: Any, *, who: Any) -> Any:
-        return await self._parts.engine.list()
+        return await self.parts.engine.list()
 
     patch.setattr(host.Runtime, "runs", runs)
 
@@ -383,7 +383,7 @@ def any_run(patch: pytest.MonkeyPatch) -> None:
     whole = host.Runtime.fork
 
     async def fork(self: Any, run_id: str, *, who: Any, **more: Any) -> Any:
-        owner = (await self._parts.engine.status(run_id)).who.identity
+        owner = (await self.parts.engine.status(run_id)).who.identity
         return await whole(self, run_id, who=owner, **more)
 
     patch.setattr(host.Runtime, "fork", fork)

@@ -200,7 +200,7 @@ async def test_a_message_does_not_keep_a_waiting_run_in_memory() -> None:
         storage="memory:",
         clock=clock,
     ) as runtime:
-        engine: Any = runtime._parts.engine
+        engine: Any = runtime.parts.engine
         runs = [await runtime.start(query, who=ME) for query in ("gate", "parent")]
         await settle()
         await clock.run_for(5)
