@@ -137,8 +137,8 @@ def test_a_call_in_doubt_takes_no_yes(line: str) -> None:
 
 @given(st.text())
 def test_a_line_approves_only_as_a_bare_yes(line: str) -> None:
-    """No line but y or yes lets a call run."""
-    if line.strip().lower().rstrip(",.:") not in {"y", "yes"}:
+    """No line but y or yes, and r or always, which also allow later calls, lets a call run."""
+    if line.strip().lower().rstrip(",.:") not in {"y", "yes", "r", "always"}:
         assert not isinstance(parse_line(line, Mode.APPROVAL), Approve)
 
 

@@ -82,7 +82,7 @@ async def test_a_migration_is_recorded_once(open_database: OpenDatabase) -> None
     applied = await database.read(
         lambda tx: tx.execute("SELECT number, name, length(checksum) FROM harborage_migrations").fetchall()
     )
-    assert applied == [(1, "init", 64), (2, "tags", 64)]
+    assert applied == [(1, "init", 64), (2, "tags", 64), (3, "session_lists", 64)]
 
 
 async def test_a_migration_that_fails_leaves_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
