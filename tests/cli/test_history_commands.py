@@ -341,7 +341,7 @@ def test_a_run_is_forked(run_ids: list[str], typed: Typed) -> None:
     assert err == f"run {new}: fork of {run_ids[0]} at step 2\n"
     assert f"  a fork of {run_ids[0]} at step 2, without effects" in out
     assert "-    ✓ written" in out
-    assert '+    ✗ rejected: tool "write" was not called: this run is a rehearsal' in out
+    assert '+    – held back: tool "write" was not called: this run is a rehearsal' in out
     assert record(run_ids[0]) == before
     assert build_history(record(new)).totals.steps == 3
     assert typed("replay", new)[0] == 0

@@ -8,10 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from harborage.events import Cursor, EventType, Filter, RedactionFailedError
 from harborage.identity import Identity
@@ -190,12 +186,7 @@ def wire(server: Server) -> Wire:
     """A client of a dispatcher with controls, of which one fails, and a family."""
     table = {name: Endpoint(WireRequest, Ran, run) for name in ("start", "cancel", "sessions.list", "runtime.info")}
     table["resume"] = Endpoint(WireRequest, Ran, fail)
-    dispatcher = Dispatcher(server.services, HeaderGate(), table)
-
-    async def post(request: Request) -> Response:
-        return await dispatcher.answer(request)
-
-    return Wire(Starlette(routes=[Route("/{path:path}", post, methods=["POST"])]))
+    return Wire(Dispatcher(server.services, HeaderGate(), table))
 
 
 async def audits(server: Server, who: Identity) -> list[bytes]:

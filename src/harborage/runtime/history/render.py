@@ -133,7 +133,8 @@ def _render_outcome(call: CallMade, clean: Clean) -> str:
         case CallStatus.OPEN:
             return f"{mark} no outcome on record"
         case _:
-            return f"{mark} {call.status}{f': {shorten(call.error, clean)}' if call.error else ''}"
+            status = call.status.replace("_", " ")
+            return f"{mark} {status}{f': {shorten(call.error, clean)}' if call.error else ''}"
 
 
 def _was_approved(call: CallMade) -> bool:
