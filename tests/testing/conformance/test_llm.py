@@ -23,6 +23,7 @@ from harborage.llm import (
     RateLimitedError,
 )
 from harborage.llm.openai_compat import make
+from harborage.testing.clock import settle
 from harborage.testing.conformance import llm as suite
 from tests.kit.llm_dialects.chat import ChatDialect
 from tests.kit.llm_server import LLMServer
@@ -228,6 +229,7 @@ async def test_a_wrong_driver_is_caught(wrong, scenario, monkeypatch):
     finally:
         for driver in left:
             await driver._connection.close()
+        await settle()  # the many connections of a driver are closed in the loop's next turns
 
 
 async def test_the_whole_suite_reports_every_broken_promise():
