@@ -17,6 +17,7 @@ from harborage.cli.status import CANCELLED, EXHAUSTED, REACHED, ending_of
 from harborage.concurrency import Crew
 from harborage.errors import HarborageError, error_reason
 from harborage.events import EventType, Filter, PauseResumedPayload, ToolApprovedPayload, ToolRejectedPayload
+from harborage.identity import Identity
 from harborage.runtime.durable.engine import RunEndedError, RunFailedError, RunNotFoundError
 from harborage.runtime.durable.reader import RunReader
 from harborage.runtime.history.builder import history_of
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
     from harborage.artifacts.media import Media
     from harborage.events import Event, Subscription
-    from harborage.identity import Identity
     from harborage.planner import Finish
     from harborage.runtime.host import Runtime
     from harborage.runtime.run import Run
