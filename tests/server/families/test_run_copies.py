@@ -354,7 +354,7 @@ async def test_a_run_beside_its_fork(serving: Serving) -> None:
     assert compared["rows"][1]["changes"] == []
     assert (compared["difference"]["kind"], compared["difference"]["step"]) == ("step", 3)
     assert compared["difference"]["path"].startswith("calls[0]")
-    assert "held_back" in compared["diff"]
+    assert "held back" in compared["diff"]
     assert compared["more"] is False
     assert (len(page["rows"]), page["more"]) == (1, True)
     assert [one["left"]["step"] for one in rest["rows"]] == [4]
