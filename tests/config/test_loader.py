@@ -111,6 +111,8 @@ def test_a_key_without_effect_is_never_accepted_in_silence() -> None:
         ("tools.mcp_servers", True, True),
     ]
     assert [one.path for one in loaded.fatal_notices()] == ["tools.mcp_servers"]
+    reload = read({"cli.dev_hot_reload.policy": "cancel"}).notices
+    assert [(one.path, one.is_fatal) for one in reload] == [("cli.dev_hot_reload.policy", False)]
     assert read({"telemetry.otel_endpoint": "", "tasks.continuation_hop_limit": 8}).notices == ()
 
 

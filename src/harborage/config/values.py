@@ -255,12 +255,16 @@ class Protocol(Block, frozen=True, kw_only=True):
 
 
 class HotReload(Block, frozen=True, kw_only=True):
-    enabled: Annotated[bool | None, Key("Whether `dev` takes changed code at once; true if not set.")] = None
-    policy: Annotated[Literal["drain", "cancel", "disabled"], Key("What happens to what runs then.")] = "drain"
-    drain_timeout: Annotated[timedelta, Key("How long it may go on.", least=0)] = 5 * _s
-    watch_roots: Annotated[tuple[str, ...], Key("The folders that are watched.", check=checks.each_not_blank)] = (
-        ".harborage/agents",
+    enabled: Annotated[
+        bool | None, Key("Whether `dev` takes changed code at once; true if not set.", effect=_LATER)
+    ] = None
+    policy: Annotated[Literal["drain", "cancel", "disabled"], Key("What happens to what runs then.", effect=_LATER)] = (
+        "drain"
     )
+    drain_timeout: Annotated[timedelta, Key("How long it may go on.", least=0, effect=_LATER)] = 5 * _s
+    watch_roots: Annotated[
+        tuple[str, ...], Key("The folders that are watched.", check=checks.each_not_blank, effect=_LATER)
+    ] = (".harborage/agents",)
 
 
 class CLI(Block, frozen=True, kw_only=True):
