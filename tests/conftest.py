@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ from hypothesis import HealthCheck, settings
 _STDERR: pytest.StashKey[int] = pytest.StashKey()
 _CAP: pytest.StashKey[Any] = pytest.StashKey()
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]+")
+_TEMPORARY = tempfile.gettempdir() + os.sep
 _WRITES_NO_BYTECODE = sys.dont_write_bytecode
 # Hundreds of processes that the tests start read the package, and each run reads the tests. So what is compiled here is
 # kept, also where the environment says otherwise; not what the tests write and import themselves.
@@ -36,9 +38,14 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def modules_stay() -> Iterator[None]:
-    """No test may drop or replace a module of the package: another one patches what it imported from it."""
+    """No test may drop or replace a module of the package: another one patches what it imported from it. Modules that a
+    test wrote itself go with it: another one may write some of the same name."""
+    known = set(sys.modules)
     before = {name: module for name, module in sys.modules.items() if name.startswith("harborage.")}
     yield
+    for name in set(sys.modules) - known:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(_TEMPORARY):
+            del sys.modules[name]
     lost = [name for name, module in before.items() if sys.modules.get(name) is not module]
     assert not lost, f"modules that the test dropped or replaced: {lost}"
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -66,13 +65,12 @@ Typed = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a project with an agent."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HARBORAGE_STORAGE", raising=False)
     (tmp_path / "agent.py").write_text(AGENT)
-    yield tmp_path
-    sys.modules.pop("harborage_target_agent", None)
+    return tmp_path
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ Typed = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Typed]:
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
     """Types a command in the folder of an agent that quotes secrets; gives its exit code and all that it printed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HARBORAGE_STORAGE", raising=False)
@@ -78,8 +78,7 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         code = main(words)
         return code, "".join(capsys.readouterr())
 
-    yield call
-    sys.modules.pop("harborage_target_agent", None)
+    return call
 
 
 def quoted(text: str) -> list[str]:

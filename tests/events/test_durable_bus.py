@@ -522,3 +522,43 @@ async def test_an_event_stored_before_the_first_look_at_the_store_is_delivered_a
     await bus.catch_up()
     assert [event.sequence for event in subscription.drain()] == [1, 2, 3]
     await bus.aclose()
+
+
+class SlowAnsweringStore(MemoryStore):
+    """A store that has applied a commit with an event of the name `first` before it waits to say so."""
+
+    def __init__(self, *, refuses: bool) -> None:
+        super().__init__()
+        self.may_answer = asyncio.Event()
+        self._refuses = refuses
+
+    async def commit(self, commit: Commit) -> Committed:
+        is_first = any(b"first" in event.data for event in commit.events)
+        if is_first and self._refuses:
+            await self.may_answer.wait()
+            raise RefusedError("full")
+        done = await super().commit(commit)
+        if is_first:
+            await self.may_answer.wait()
+        return done
+
+
+@pytest.mark.parametrize("filter", [MINE, Filter(admin=True)], ids=["session", "admin"])
+@pytest.mark.parametrize("refuses", [False, True])
+async def test_a_subscriber_gets_what_is_being_stored_when_the_commit_of_a_run_follows_it(
+    filter: Filter, refuses: bool
+) -> None:
+    """A session's first event may be on its way to the store when its first run commits: both come, in their order."""
+    store = SlowAnsweringStore(refuses=refuses)
+    bus = DurableEventBus(store)
+    subscription = bus.subscribe(filter)
+    stored = asyncio.create_task(bus.publish(an_event("first")))
+    await settle()
+    event, data = bus.prepare(an_event("second"))
+    bus.deliver([event], await store.commit(Commit(who=ME.identity, events=(data,))))
+    store.may_answer.set()
+    await asyncio.wait([stored])
+    await settle()
+    assert isinstance(stored.exception(), RefusedError) is refuses
+    assert [name for name in names(subscription.drain()) if name] == (["second"] if refuses else ["first", "second"])
+    await bus.aclose()

@@ -62,20 +62,25 @@ class Tail:
         is_next = self.last is None or number <= self.last + self._step
         return not self._has_subscribers() or (is_next and not self._lock.locked())
 
-    def add(self, events: Sequence[Event]) -> bool:
+    def add(self, events: Sequence[Event], *, holds: bool = False) -> bool:
         """Add events that this process has stored, in order.
 
-        Returns whether all are delivered; if not, the caller has to call `read_on`.
+        With `holds` this process stores others just now, which may lie before these: while the end of the stream is
+        unknown these wait for the next `add`, or for `release`. Returns whether all are delivered or held; if not, the
+        caller has to call `read_on`.
         """
         if not self._has_subscribers():
             self._ahead.clear()
             for event in events:
                 self._advance(event)
             return True
+        if self.last is None and holds:
+            self._ahead.update((self._number(event), event) for event in events)
+            return True
         for event in events:
             number = self._number(event)
             if self.last is None:
-                self.last = number - self._step
+                self.last = min(number, *self._ahead) - self._step if self._ahead else number - self._step
             if number > self.last:  # the others were read meanwhile, and delivered
                 self._ahead[number] = event
             elif number <= self._found:
@@ -85,6 +90,12 @@ class Tail:
             self._deliver_consecutive()
         return not self._ahead
 
+    def release(self) -> None:
+        """Deliver the events that `add` holds, if no later one has."""
+        if self.last is None and self._ahead:
+            self.last = min(self._ahead) - self._step
+            self._deliver_consecutive()
+
     async def start(self) -> None:
         """Find the end of the stream, unless it is known: events that are stored from then on are delivered."""
         if self.last is not None:
@@ -93,6 +104,8 @@ class Tail:
         if self.last is None:
             self.last, self._cursor = (self._number_of(newest[0]), newest[0].sequence) if newest else (0, 0)
             self._found = self.last
+            for number in sorted(number for number in self._ahead if number <= self._found):
+                self._deliver(self._ahead.pop(number))
 
     async def read_on(self, *, before: int | None = None) -> None:
         """Read and deliver the events after the last delivered one; with `before` only those of lower numbers.

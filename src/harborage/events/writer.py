@@ -127,14 +127,13 @@ class EventWriter:
 
     def deliver_committed(self, events: Sequence[Event], done: Committed) -> None:
         """Deliver events of one session that a commit has stored; if it gives no numbers, they are read first."""
-        tail = self._queue(events[0].identity).tail
+        queue = self._queue(events[0].identity)
         self._subscribers.rate.add(len(events), self._clock.monotonic())
         if done.first:
-            self._deliver(
-                tail, [set_numbers(event, done.place, done.first, index) for index, event in enumerate(events)]
-            )
+            numbered = [set_numbers(event, done.place, done.first, index) for index, event in enumerate(events)]
+            self._deliver(queue, numbered, holds=queue.is_working)
             return
-        for one in (tail, self._all_sessions):
+        for one in (queue.tail, self._all_sessions):
             self._crew.start(self._read_on(one), "events.read")
 
     def deliver_unstored(self, event: Event) -> None:
@@ -234,6 +233,9 @@ class EventWriter:
                 pass
         finally:
             queue.is_working = False
+            queue.tail.release()
+            if not self._is_writing_beside(queue):
+                self._all_sessions.release()
         self._drop_idle_queues()
 
     async def _write(self, queue: _Queue) -> bool:
@@ -269,14 +271,22 @@ class EventWriter:
             else:
                 event = set_numbers(event, done.place, done.first, offset)
                 offset += 1
-                self._deliver(queue.tail, [event])
+                self._deliver(queue, [event])
             item.succeed(event)
 
-    def _deliver(self, tail: Tail, events: Sequence[Event]) -> None:
-        """Deliver stored events, or start the read of those that other processes stored before them."""
-        for one in (tail, self._all_sessions):
-            if not one.add(events):
+    def _deliver(self, queue: _Queue, events: Sequence[Event], *, holds: bool = False) -> None:
+        """Deliver stored events, or start the read of those that other processes stored before them.
+
+        With `holds` events of the queue are being stored, whose numbers may be lower.
+        """
+        everything = self._all_sessions
+        holds_all = everything.last is None and (holds or self._is_writing_beside(queue))
+        for one, waits in ((queue.tail, holds), (everything, holds_all)):
+            if not one.add(events, holds=waits):
                 self._crew.start(self._read_on(one), "events.read")
+
+    def _is_writing_beside(self, queue: _Queue) -> bool:
+        return any(one.is_working for one in self._queues.values() if one is not queue)
 
     async def _read_on(self, tail: Tail, before: int | None = None) -> None:
         """Deliver what other processes stored; if the store cannot be read, subscribers wait for the next read."""
