@@ -26,6 +26,7 @@ from harborage import (
     json_schema,
     tool,
 )
+from harborage.runtime.steering import PayloadInvalidError
 from harborage.testing import call, script
 from tests.app.test_media import PNG
 
@@ -139,7 +140,11 @@ async def test_one_handle_streams_and_steers() -> None:
         pending = await run.wait_pending()
         assert (pending.tool, pending.args["order"]) == ("refund", "7")
         outputs = asyncio.ensure_future(anext_all(run.outputs()))
-        assert await pending.approve(args={"order": "7", "euros": "5"})
+        assert pending.requester.tenant_id == "local"
+        assert await run.prioritize(9)
+        with pytest.raises(PayloadInvalidError, match="refund does not take these arguments"):
+            await pending.approve(args={"eurs": "5"})
+        assert await pending.approve(args={"euros": "5"})
         result = await run.result()
         assert (await outputs)[-1] == Answer("Done.", refunded=True)
         cursor = [event.sequence async for event in run.events()][-2]

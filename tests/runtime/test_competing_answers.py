@@ -35,6 +35,7 @@ from harborage.runtime.pauses import (
     ToolContextLostError,
 )
 from harborage.runtime.run import Run
+from harborage.runtime.steering import ControlType
 from harborage.state.storage import open_storage
 from tests.kit.pauses import wait_for_pause
 from tests.kit.planners import HandlePlanner
@@ -110,17 +111,22 @@ async def test_of_answers_that_are_sent_at_once_one_is_taken(url: str | None, go
     assert len(rejected) == 3
 
 
+async def edited(run: Run, token: str, args: dict[str, object]) -> bool:
+    """Send an approval as a client does that checks nothing before."""
+    return await run.control(ControlType.APPROVE, {"token": token, "args": args})
+
+
 async def test_an_answer_that_comes_to_nothing_lets_another_be_sent(url: str | None) -> None:
     """Arguments that the tool does not take use no answer up, however often."""
     async with runtime(url) as rt:
         run = await rt.start("publish", who=WHO)
         token = (await wait_for_pause(run)).token
         failed = 0
-        assert await run.approve(token, args={"text": 7})
+        assert await edited(run, token, {"text": 7})
         async for event in run.events():
             if event.type == EventType.CONTROL_APPLIED and event.payload.outcome == "failed":  # type: ignore[union-attr]
                 failed += 1
-                assert await run.approve(token, args={"text": 8} if failed < 3 else {"text": "better"})
+                assert await edited(run, token, {"text": 8} if failed < 3 else {"text": "better"})
         assert (await ended(run)).payload == "published better"
     assert failed == 3
 
@@ -168,7 +174,7 @@ async def test_another_process_may_answer_again_once_an_answer_came_to_nothing(
     async with runtime(url) as rt:
         run = await rt.start("publish", who=WHO)
         token = (await wait_for_pause(run)).token
-        assert await run.approve(token, args={"text": 7})
+        assert await edited(run, token, {"text": 7})
         async for event in run.events():
             if event.type == EventType.CONTROL_APPLIED:
                 break
@@ -234,13 +240,13 @@ async def test_arguments_that_the_tool_does_not_take_use_no_approval_up() -> Non
             match event.type:
                 case EventType.TOOL_APPROVAL_REQUESTED:
                     token = event.payload.pause_token  # type: ignore[union-attr]
-                    await run.approve(token, args=next(answers))
+                    await edited(run, token, next(answers))
                 case EventType.CONTROL_APPLIED:
                     outcomes.append(event.payload.outcome)  # type: ignore[union-attr]
                     if outcomes[-1] == "failed":
                         (pause,) = await run.waiting()
                         assert pause.token == token
-                        await run.approve(token, args=next(answers))
+                        await edited(run, token, next(answers))
                 case EventType.PAUSE_REQUESTED if outcomes:
                     await run.resume()
         assert (await run.finished()).payload == "published better"

@@ -40,6 +40,7 @@ from harborage.llm.model import Model
 from harborage.runtime.chat import Busy, Chat
 from harborage.runtime.effects.options import RuntimeOptions, check_key
 from harborage.runtime.host import Runtime
+from harborage.runtime.loop.controls import Scope
 from harborage.tools import ToolDescriptor
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ async def start_run(agent: Agent[Any, T], goal: Goal, *, deps: Any = None, **cho
         check_media(media, started.agent, os.environ)
     name = f"key-{quote(key, safe='')}" if key else f"run-{new_id()}"
     given.setdefault("who", Identity("local", _user(), name))
-    return await runtime.start(started, goal, deps=deps, **given)
+    return await runtime.start(started, goal, deps=deps, scope=Scope.ADMIN, **given)  # nobody else's machine
 
 
 def _identity_of(value: Any) -> Any:

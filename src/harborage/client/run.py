@@ -22,6 +22,7 @@ from harborage.runtime.durable.pauses.errors import AlreadyResumedError, PauseAm
 from harborage.runtime.loop.controls import ControlType, Remember, Scope, check_scope
 from harborage.runtime.loop.errors import NoOutstandingPauseError
 from harborage.runtime.loop.pauses import Pause, PauseState
+from harborage.runtime.loop.payload import body_for
 from harborage.runtime.loop.workflow_waits import value_of_answer
 from harborage.runtime.pending import Pending
 from harborage.tasks.rules import check_priority
@@ -281,8 +282,9 @@ class RemoteRun(RecordedRun, Generic[OutT_co]):
     ) -> bool:
         """Approve the pause `token`, by default the only open one of this run and of those below it.
 
-        `args` replace the arguments of its call, `args_patch` changes those that it names. With `remember="run"` the
-        same tool may be called until the run ends, with `"always"` with the same arguments in all runs of the user.
+        `args` are the arguments of its call that change, None takes one out; `args_patch` is a JSON merge patch. With
+        `remember="run"` the same tool may be called until the run ends, with `"always"` with the same arguments in all
+        runs of the user.
 
         Raises:
             InvalidOptionError: `args` is neither None nor a dict, or `token` or `reason` is no text; nothing was sent.
@@ -368,7 +370,7 @@ class RemoteRun(RecordedRun, Generic[OutT_co]):
         if body.get("reason") == pause.token:
             fix = f"{type.lower()}: the reason is the token of the pause; write token={pause.token!r}"
             raise InvalidOptionError("reason", pause.token, message=fix)
-        schema = (pause.payload or {}).get("schema")
+        body, schema = body_for(pause.payload, dict(body)), (pause.payload or {}).get("schema")
         if type is ControlType.RESUME and isinstance(schema, dict) and ("answer" in body or "message" in body):
             value_of_answer(schema, body)
         return await run.control(type, {**body, "token": pause.token})

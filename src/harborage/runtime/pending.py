@@ -14,7 +14,7 @@ from harborage.tasks import RegistryClosedError, TaskFilter, TaskNotFoundError
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from harborage.identity import Quadruple
+    from harborage.identity import Identity, Quadruple
     from harborage.planner import PauseReason
     from harborage.runtime.durable.pauses.coordinator import Coordinator
     from harborage.runtime.loop.controls import ControlType
@@ -180,6 +180,11 @@ class Question:
         return self.pause.deadline
 
     @property
+    def requester(self) -> Identity:
+        """Whose run asks."""
+        return self.pause.identity.identity
+
+    @property
     def _payload(self) -> dict[str, Any]:
         return self.pause.payload or {}
 
@@ -195,8 +200,8 @@ class Pending(Question):
         self._run = run
 
     async def approve(self, *, args: dict[str, Any] | None = None, reason: str = "", remember: str = "") -> bool:
-        """Approve it; `args` replace the arguments of the call. With `remember="run"` the same tool may be called until
-        the run ends, with `"always"` with the same arguments in all runs of the principal.
+        """Approve it; `args` are the arguments of the call that change. With `remember="run"` the same tool may be
+        called until the run ends, with `"always"` with the same arguments in all runs of the principal.
 
         Raises:
             Exception: as of `Run.approve`.

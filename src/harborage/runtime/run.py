@@ -27,7 +27,7 @@ from harborage.runtime.loop.controls import (
     check_scope,
 )
 from harborage.runtime.loop.errors import InboxFullError, NoOutstandingPauseError, PayloadInvalidError, SteeringError
-from harborage.runtime.loop.payload import validate_answer, validate_payload
+from harborage.runtime.loop.payload import body_for, validate_answer, validate_payload
 from harborage.runtime.loop.workflow_waits import value_of_answer
 from harborage.runtime.pending import PauseFinder, Pending
 from harborage.runtime.reliving import Relives, RelivesRuns
@@ -274,11 +274,7 @@ class Run(RelivesRuns, Generic[OutT_co]):
         return await self._send(ControlType.RESUME, payload)
 
     async def redirect(self, goal: str) -> bool:
-        """Give the run another goal.
-
-        Raises:
-            ValueError: the goal is empty, or no text.
-        """
+        """Give the run another goal; ValueError for one that is empty, or no text."""
         _check_text("redirect", "goal", goal)
         if not goal:
             raise ValueError("redirect needs a goal; an empty one would change nothing")
@@ -310,9 +306,10 @@ class Run(RelivesRuns, Generic[OutT_co]):
         args: dict[str, Any] | None = None,
         remember: str = "",
     ) -> bool:
-        """Approve the pause `token`, by default the only open one of this run and of those below it; `args` replace
-        the arguments of its call. With `remember="run"` the same tool may be called until the run ends, with `"always"`
-        with the same arguments in all runs of the principal; `Runtime.grants` lists what is remembered, and ends it.
+        """Approve the pause `token`, by default the only open one of this run and of those below it; `args` are the
+        arguments of its call that change, None takes one out. With `remember="run"` the same tool may be called until
+        the run ends, with `"always"` with the same arguments in all runs of the principal; `Runtime.grants` lists what
+        is remembered, and ends it.
 
         Raises:
             InvalidOptionError: `args` is neither None nor a dict, `token` or `reason` is no text, or `remember` is
@@ -321,8 +318,8 @@ class Run(RelivesRuns, Generic[OutT_co]):
             PauseNotFoundError: the run has no such pause.
             AlreadyResumedError: it was resolved before.
             AlreadyAnsweredError: it has a pending answer, and the first one counts.
-            ToolContextLostError: the run needs a live handle that the process that would execute it does not hold.
-            RunCancelledError, RunEndedError: the run is cancelled, or has ended.
+            PayloadInvalidError: the tool does not take the arguments; nothing was sent.
+            ToolContextLostError, RunCancelledError, RunEndedError: as of `resume`, or the run is cancelled or over.
         """
         _check_object("approve", "args", args)
         _check_text("approve", "token", token)
@@ -350,8 +347,8 @@ class Run(RelivesRuns, Generic[OutT_co]):
             PayloadInvalidError: the question of a workflow takes a value of another type; nothing was sent.
             Exception: as `resume`.
         """
-        _, token = await self._find_pause(ControlType.RESUME, "")
-        return await self.resume({"token": token, "answer": value})
+        _, pause = await self._find_pause(ControlType.RESUME, "")
+        return await self.resume({"token": pause.token, "answer": value})
 
     async def prioritize(self, priority: int) -> bool:
         """Change the priority of the run's task; needs a handle with `scope=Scope.ADMIN`.
@@ -428,17 +425,18 @@ class Run(RelivesRuns, Generic[OutT_co]):
     async def _answer(self, type: ControlType, token: str, body: dict[str, Any] | None) -> bool:
         """Send an answer to one pause; of two answers at the same time, one counts."""
         try:
-            run, named = await self._find_pause(type, token)
+            run, pause = await self._find_pause(type, token)
         except (SteeringError, PauseError) as error:
             await self._publish_refusal(self._control(type, None), error)
             raise
-        if body and body.get("reason") == named:
+        named, body = pause.token, body_for(pause.payload, body or {})
+        if body.get("reason") == named:
             fix = f"{type.lower()}: the reason is the token of the pause; write token={named!r}"
             raise InvalidOptionError("reason", named, message=fix)
         if type is ControlType.RESUME:
-            await self._check_value(named, body or {})
+            await self._check_value(named, body)
         try:
-            return await run._send(type, {**(body or {}), "token": named})
+            return await run._send(type, {**body, "token": named})
         except AlreadyResumedError as error:
             await self._publish_refusal(self._control(type, None), error)
             raise
@@ -453,12 +451,12 @@ class Run(RelivesRuns, Generic[OutT_co]):
         if isinstance(schema, dict) and ("answer" in body or "message" in body):
             value_of_answer(schema, body)
 
-    async def _find_pause(self, type: ControlType, token: str) -> tuple[Run[Any], str]:
+    async def _find_pause(self, type: ControlType, token: str) -> tuple[Run[Any], Pause]:
         """Return the pause that an answer is for, and its run, which may be one below this one."""
         await self._look_up()
         check_scope(type, self.scope, self.who.tenant_id, self.who)
         pause = await self._finder.find(type, token)
-        return self._run_of(pause), pause.token
+        return self._run_of(pause), pause
 
     async def _publish_refusal(self, control: ControlEvent, error: Exception) -> None:
         """Publish that a control was refused, unless the bus is closed; the caller gets the error in any case."""

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harborage.runtime.loop.payload import body_for
 from harborage.runtime.steering import (
     MAX_PAYLOAD_DEPTH,
     MAX_PAYLOAD_KEYS,
@@ -261,3 +262,33 @@ def wrapped(value: Any, levels: int) -> Any:
 def test_the_check_agrees_with_a_naive_reading_of_the_rules(payload: dict[str, Any]) -> None:
     """Whatever the payload, the verdict is that of a slow reference that reads it in document order."""
     assert verdict(payload) == expected(payload)
+
+
+ASKED = {
+    "tool": "refund",
+    "args_summary": {"tool": "refund", "args": {"order": "7", "euros": 12, "to": {"city": "Lyon", "zip": "1"}}},
+    "args_schema": {
+        "type": "object",
+        "properties": {"order": {"type": "string"}, "euros": {"type": "number"}, "to": {"type": "object"}},
+        "required": ["order", "euros"],
+        "additionalProperties": False,
+    },
+}
+
+
+def test_args_that_name_some_change_these_alone() -> None:
+    """Each gets the whole new value, and None takes one out; those that name all replace the arguments."""
+    whole = {"order": "8", "euros": 50, "to": {}}
+    assert body_for(ASKED, {"args": whole, "reason": "less"}) == {"args": whole, "reason": "less"}
+    assert body_for(ASKED, {"args": {"euros": 50}}) == {"args_patch": {"euros": 50}}
+    assert body_for(ASKED, {"args": {"to": {"city": "Nice"}}}) == {"args_patch": {"to": {"city": "Nice", "zip": None}}}
+    assert body_for(ASKED, {"args": {"to": None}}) == {"args_patch": {"to": None}}
+    assert body_for(None, {"args": {"euros": 50}}) == {"args": {"euros": 50}}
+    assert body_for(ASKED, {"reason": "fine"}) == {"reason": "fine"}
+
+
+@each_row("args", [{"euros": "much"}, {"eurs": 5}, {"order": "8", "euros": 50, "to": 5}])
+def test_args_that_the_tool_does_not_take_are_refused(args: dict[str, Any]) -> None:
+    """Before anything is sent; the text names the tool."""
+    with pytest.raises(PayloadInvalidError, match=r"^approve: args: refund does not take these arguments: .*; nothing"):
+        body_for(ASKED, {"args": args})

@@ -5,6 +5,7 @@ Pure. A payload that breaks a bound is refused whole: nothing here truncates, co
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from harborage import codec
@@ -42,6 +43,51 @@ def validate_answer(payload: dict[str, Any] | None) -> None:
         raise _no_answer("args_patch", "changes some arguments and args replaces all; send one of them")
     if body.get("remember") is not None and body["remember"] not in _REMEMBERED:
         raise _no_answer("remember", "is run or always")
+
+
+def body_for(asked: Mapping[str, Any] | None, body: dict[str, Any]) -> dict[str, Any]:
+    """Return the payload of an answer for the pause with the payload `asked`.
+
+    `args` that name every argument of the call replace them; those that name some are sent as a change of these alone,
+    each of which gets the whole new value.
+
+    Raises:
+        PayloadInvalidError: the tool does not take them; the text says why.
+    """
+    pause, args = asked or {}, body.get("args")
+    if not isinstance(args, dict):
+        return body
+    schema, summary = pause.get("args_schema"), pause.get("args_summary")
+    before = summary.get("args") if isinstance(summary, dict) else None
+    is_part = isinstance(before, dict) and not before.keys() <= args.keys()
+    if isinstance(schema, dict):
+        _check_args(str(pause.get("tool")), args, {**schema, "required": []} if is_part else schema, is_part=is_part)
+    if not is_part or not isinstance(before, dict):
+        return body
+    rest = {name: value for name, value in body.items() if name != "args"}
+    return {**rest, "args_patch": {name: _replacing(value, before.get(name)) for name, value in args.items()}}
+
+
+def _check_args(tool: str, args: dict[str, Any], schema: dict[str, Any], *, is_part: bool) -> None:
+    from harborage.tools.errors import ToolInvalidArgsError, UnsupportedTypeError  # loaded by the first edit
+    from harborage.tools.schema import schema_validator
+
+    given = {name: value for name, value in args.items() if not (is_part and value is None)}
+    try:
+        schema_validator(schema, "args_schema")(given)
+    except ToolInvalidArgsError as error:
+        text = f"approve: args: {tool} does not take these arguments: {error}; nothing was sent"
+        raise PayloadInvalidError(text, bound="args") from error
+    except UnsupportedTypeError:
+        return  # only the worker that makes the call can check them
+
+
+def _replacing(value: Any, before: Any) -> Any:
+    """A merge patch by which a value takes the place of another: what an object has no more is taken out."""
+    if not isinstance(value, dict) or not isinstance(before, dict):
+        return value
+    gone = dict.fromkeys(name for name in before if name not in value)
+    return {**gone, **{name: _replacing(one, before.get(name)) for name, one in value.items()}}
 
 
 def _no_answer(name: str, fix: str) -> PayloadInvalidError:
