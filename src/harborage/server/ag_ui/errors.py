@@ -13,6 +13,7 @@ from harborage.runtime.durable.pauses.errors import AlreadyAnsweredError, Alread
 from harborage.runtime.loop.errors import NoOutstandingPauseError, PayloadInvalidError
 from harborage.server.ag_ui.events import RunError
 from harborage.server.http import PeerTooSlowError, json_response
+from harborage.server.questions import AnsweredBeforeError, AnswerUnfitError
 from harborage.sessions import SessionClosedError
 from harborage.tasks import IdempotencyConflictError
 
@@ -38,13 +39,19 @@ def refused(error: Exception, logger: logging.Logger) -> tuple[int, RunError]:
             return error.status, RunError(message=error.body.message, code=str(error.body.code))
         case PeerTooSlowError():
             return 400, RunError(message="the body did not arrive in time", code="invalid_request")
-        case AlreadyAnsweredError() | AlreadyResumedError() | RunEndedError() | NoOutstandingPauseError():
+        case (
+            AnsweredBeforeError()
+            | AlreadyAnsweredError()
+            | AlreadyResumedError()
+            | RunEndedError()
+            | NoOutstandingPauseError()
+        ):
             return 409, RunError(message=error_text(error), code="already_answered")
         case NotFoundError() | PauseError():
             return 404, RunError(message="there is no such run or question of yours", code="not_found")
         case IdempotencyConflictError():
             return 409, RunError(message="another request has this runId; send a new one", code="run_id_taken")
-        case InvalidOptionError() | PayloadInvalidError() | SessionClosedError():
+        case AnswerUnfitError() | InvalidOptionError() | PayloadInvalidError() | SessionClosedError():
             return 400, RunError(message=error_text(error), code="invalid_request")
         case RunBlockedError():
             return 500, RunError(message=error_text(error), code="run_blocked")

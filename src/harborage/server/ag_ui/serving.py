@@ -18,11 +18,12 @@ from harborage.runtime.run import Run
 from harborage.runtime.run_events import RunEvents
 from harborage.runtime.starting import MESSAGE, RunStarter
 from harborage.server.ag_ui import events as sent
-from harborage.server.ag_ui.answers import check_answer, interrupt, open_questions, read_mark, send_answer
+from harborage.server.ag_ui.answers import answer_of, interrupt, read_mark
 from harborage.server.ag_ui.errors import RefusedError, refused
 from harborage.server.ag_ui.inputs import Asked, echoed
 from harborage.server.ag_ui.records import Record
 from harborage.server.ag_ui.translation import Translation
+from harborage.server.questions import check_answer, open_questions, send_answer
 from harborage.store import LIVE, RunQuery
 
 if TYPE_CHECKING:
@@ -136,10 +137,11 @@ class Threads:
         run = await self._services.runtime.run(marks[0].run_id, who=who)
         pauses = self._services.parts.pauses
         questions = [(Question(await pauses.status(mark.token, who=run.who)), answers[mark]) for mark in marks]
-        for question, answer in questions:
-            check_answer(question, answer)
-        for question, answer in questions:
-            await send_answer(run, question, answer)
+        given = [(question.pause, answer_of(question, answer)) for question, answer in questions]
+        for pause, said in given:
+            check_answer(pause, said)
+        for pause, said in given:
+            await send_answer(run, pause, said)
         return Going(run=run, after=min(one.sequence for one in marks), answered=frozenset(one.token for one in marks))
 
     async def stream(self, going: Going, asked: Asked) -> AsyncGenerator[sent.Sent, None]:

@@ -16,8 +16,6 @@ from harborage.events import EventType
 from harborage.planner import FinishReason
 from harborage.runtime.durable.engine import RunFailedError
 from harborage.runtime.pending import Question
-from harborage.server.ag_ui.answers import check_answer, open_questions, send_answer, takes_verdict
-from harborage.server.ag_ui.inputs import Resume
 from harborage.server.mcp_endpoint.arguments import (
     AnswerRun,
     Arguments,
@@ -29,6 +27,7 @@ from harborage.server.mcp_endpoint.arguments import (
     Steering,
     SteerRun,
 )
+from harborage.server.questions import Value, open_questions, read_verdict, send_answer, takes_verdict
 
 if TYPE_CHECKING:
     from harborage.events import Event
@@ -144,16 +143,14 @@ class Desk:
         """Return a question of a run, open or answered."""
         return Question(await self._runtime.parts.pauses.status(token, who=run.who))
 
-    async def answer(self, run: Run[Any], question: Question, payload: Any, *, is_cancelled: bool = False) -> None:
+    async def answer(self, run: Run[Any], question: Question, payload: Any) -> None:
         """Answer a question; one that was answered so before is left as it is.
 
         Raises:
             HarborageError: it was answered otherwise, or takes another kind of answer.
         """
-        status: Any = "cancelled" if is_cancelled else "resolved"
-        said = Resume(interrupt_id="", status=status, payload=payload)
-        check_answer(question, said)
-        await send_answer(run, question, said)
+        said = read_verdict(payload) if takes_verdict(question) else Value(payload)
+        await send_answer(run, question.pause, said)
 
     async def _answer(self, asked: AnswerRun, report: Report) -> RunView:
         run = await self.run(asked.run_id)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harborage.errors import HarborageError, NotFoundError, error_text
-from harborage.server.ag_ui.answers import open_questions, takes_verdict
 from harborage.server.mcp_endpoint.arguments import MOST_WAIT_S, AnswerRun, RunAgent, StatusOfRun, tools_of
 from harborage.server.mcp_endpoint.desk import Desk, RunView, ask_text
+from harborage.server.questions import open_questions, takes_verdict
 
 if TYPE_CHECKING:
     from harborage.identity import Identity

@@ -12,10 +12,7 @@ from harborage.errors import error_text
 from harborage.ids import new_id
 from harborage.runtime.loop.errors import PayloadInvalidError
 from harborage.runtime.pending import Question
-from harborage.server.http import json_response
-from harborage.server.openai.answering import asking, ending_comment, find_mark, find_pause, read_verdict, takes_verdict
-from harborage.server.openai.errors import RequestRefusedError, bad_input
-from harborage.server.openai.following import (
+from harborage.server.following import (
     Called,
     Decided,
     Ended,
@@ -27,19 +24,23 @@ from harborage.server.openai.following import (
     Wrote,
     follow,
 )
+from harborage.server.http import json_response
+from harborage.server.open_requests import frame, limited
+from harborage.server.openai.answering import asking, ending_comment, find_mark, find_pause
+from harborage.server.openai.errors import RequestRefusedError, bad_input
 from harborage.server.openai.inputs import read_chat
 from harborage.server.openai.options import CHAT, check_format, check_options, output_of
 from harborage.server.openai.requests import answer_run, asked_of, found_run, left, outcome, start_run
-from harborage.server.openai.sending import frame, limited
 from harborage.server.openai.snapshot import Snapshot, Text, ToolCall, read_snapshot, with_values
+from harborage.server.questions import Words, read_words, takes_yes_or_no
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from harborage.server.open_requests import OpenRequests
     from harborage.server.openai.inputs import Said
     from harborage.server.openai.requests import Asked
-    from harborage.server.openai.sending import OpenRequests
     from harborage.server.services import Caller, Services
 
 DONE: Final = b"data: [DONE]\n\n"
@@ -96,7 +97,7 @@ class Chat:
             raise bad_input("an answer to a question of a run is words; leave the file out", "messages")
         run = await found_run(self._services, asked.caller, mark.run_id)
         pause, words = await find_pause(self._services, run, mark.token), said.last.text
-        answer = read_verdict(words) if takes_verdict(pause) else words
+        answer = read_words(words) if takes_yes_or_no(Question(pause)) else Words(words)
         if answer is None:
             raise _AskAgainError(asking(run.id, Question(pause), _NOT_UNDERSTOOD))
         try:

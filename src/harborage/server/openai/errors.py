@@ -20,6 +20,8 @@ from harborage.runtime.durable.engine import (
 from harborage.runtime.durable.pauses.errors import AlreadyAnsweredError, AlreadyResumedError
 from harborage.runtime.loop.errors import NoOutstandingPauseError, PayloadInvalidError, RunCancelledError
 from harborage.server.http import PeerTooSlowError, json_response
+from harborage.server.open_requests import ServerStoppingError
+from harborage.server.questions import AnsweredBeforeError, AnswerUnfitError
 from harborage.sessions import SessionClosedError
 from harborage.tasks import IdempotencyConflictError, TaskLimitError
 
@@ -105,8 +107,12 @@ def refusal_of(error: Exception, logger: logging.Logger) -> RequestRefusedError:
             return RequestRefusedError(500, text, code=str(error.reason or "run_failed"))
         case RunBlockedError():
             return RequestRefusedError(500, text, code="run_blocked")
-        case BusClosedError() | RuntimeClosedError() | EngineClosedError():
+        case ServerStoppingError() | BusClosedError() | RuntimeClosedError() | EngineClosedError():
             return stopping()
+        case AnswerUnfitError():
+            return bad_input(text, "input")
+        case AnsweredBeforeError():
+            return RequestRefusedError(409, text, code="already_answered")
         case InvalidOptionError() | PayloadInvalidError() | ArtifactNotFoundError():
             return bad_input(text)
         case _ if isinstance(error, _IS_STATE):

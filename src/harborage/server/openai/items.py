@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, assert_never
 
-from harborage.server.openai.answering import Mark, how_to_answer
+from harborage.server.openai.answering import Mark
 from harborage.server.openai.chat import extra_of
 from harborage.server.openai.errors import bad_input
 from harborage.server.openai.snapshot import Part, Snapshot, Text, ToolCall, Waiting
+from harborage.server.questions import how_to_answer
 from harborage.store import Status
 
 APART: Final = "\n\n"

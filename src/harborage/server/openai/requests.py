@@ -14,13 +14,14 @@ from harborage.protocol.decoding import parse_body
 from harborage.runtime.durable.engine import RunEndedError
 from harborage.runtime.effects.agent_parts import AgentParts
 from harborage.runtime.loop.context import Context
+from harborage.server.following import Going, follow
 from harborage.server.http import read_body
-from harborage.server.openai.answering import find_pause, find_run, send_answer
+from harborage.server.open_requests import done_within
+from harborage.server.openai.answering import find_pause, find_run
 from harborage.server.openai.errors import bad_input
-from harborage.server.openai.following import Going, follow
 from harborage.server.openai.options import flag_option, served_agent, tags_of
-from harborage.server.openai.sending import done_within
 from harborage.server.openai.snapshot import Snapshot, read_snapshot
+from harborage.server.questions import send_answer
 from harborage.server.services import Caller
 
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from harborage.runtime.messages import Message
     from harborage.runtime.run import Run
     from harborage.server.auth.gate import Gate
-    from harborage.server.openai.answering import Verdict
+    from harborage.server.open_requests import OpenRequests
     from harborage.server.openai.inputs import Said
-    from harborage.server.openai.sending import OpenRequests
+    from harborage.server.questions import Answer
     from harborage.server.services import Services
 
 BODY_CAP: Final = 32 * 1024 * 1024
@@ -132,11 +133,12 @@ def _subscribed(services: Services, asked: Asked) -> Subscription | None:
     return services.parts.bus.subscribe(Filter.of(asked.caller.who))
 
 
-async def answer_run(services: Services, asked: Asked, run: Run[Any], answers: Mapping[str, Verdict | str]) -> Going:
+async def answer_run(services: Services, asked: Asked, run: Run[Any], answers: Mapping[str, Answer]) -> Going:
     """Answer pauses of a run, by their tokens; all are looked up before the first is answered.
 
     Raises:
-        RequestRefusedError: one is not there, was answered otherwise, or takes another kind of answer.
+        RequestRefusedError: one is not there.
+        AnswerUnfitError, AnsweredBeforeError: one takes another kind of answer, or was answered otherwise.
         PayloadInvalidError: an answer is of another type than its question takes.
     """
     pauses: list[Pause] = [await find_pause(services, run, token) for token in answers]

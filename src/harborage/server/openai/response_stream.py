@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, assert_never
 
-from harborage.server.openai.following import Called, Decided, Ended, Reasoned, Rejected, Returned, Shown, Wrote
+from harborage.server.following import Called, Decided, Ended, Reasoned, Rejected, Returned, Shown, Wrote
+from harborage.server.open_requests import frame
 from harborage.server.openai.items import (
     APART,
     call_item,
@@ -16,7 +17,6 @@ from harborage.server.openai.items import (
     status_of,
     text_part,
 )
-from harborage.server.openai.sending import frame
 from harborage.server.openai.snapshot import Part, Snapshot, Text, ToolCall
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 from harborage.runtime.durable.engine import RunEndedError, RunFailedError
 from harborage.runtime.history.builder import build_history
 from harborage.runtime.messages import Message, earlier_messages, messages_of
+from harborage.server.following import follow
 from harborage.server.http import json_response
-from harborage.server.openai.answering import Verdict, read_verdict, takes_verdict
+from harborage.server.open_requests import done_within, limited
 from harborage.server.openai.chat import too_late
 from harborage.server.openai.errors import RequestRefusedError, bad_input
-from harborage.server.openai.following import follow
 from harborage.server.openai.inputs import read_input
 from harborage.server.openai.items import mark_of, response_head, response_of
 from harborage.server.openai.options import (
@@ -26,18 +26,18 @@ from harborage.server.openai.options import (
 )
 from harborage.server.openai.requests import answer_run, asked_of, found_run, left, outcome, start_run
 from harborage.server.openai.response_stream import ResponseWriter
-from harborage.server.openai.sending import done_within, limited
 from harborage.server.openai.snapshot import Snapshot, read_snapshot, with_values
+from harborage.server.questions import Verdict, Words, read_words, takes_yes_or_no
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
     from harborage.runtime.run import Run
-    from harborage.server.openai.following import Going
+    from harborage.server.following import Going
+    from harborage.server.open_requests import OpenRequests
     from harborage.server.openai.inputs import Said
     from harborage.server.openai.requests import Asked
-    from harborage.server.openai.sending import OpenRequests
     from harborage.server.services import Caller, Services
 
 _ECHOED: Final = ("background", "instructions", "metadata", "previous_response_id", "store", "text", "user")
@@ -135,7 +135,7 @@ class Responses:
         if said.last.media or said.last.artifacts:
             raise bad_input("an answer to a question of a run is words; leave the file out", "input")
         pause, words = known.questions[0].pause, said.last.text
-        answer = read_verdict(words) if takes_verdict(pause) else words
+        answer = read_words(words) if takes_yes_or_no(known.questions[0]) else Words(words)
         if answer is None:
             text = f"response {run.id} waits for an answer: send mcp_approval_response, approve or reject because …"
             raise RequestRefusedError(409, text, code="waiting_for_answer", param="input")

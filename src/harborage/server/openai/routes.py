@@ -10,11 +10,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from harborage.server.http import json_response
+from harborage.server.open_requests import ClientGoneError, OpenRequests, frame
 from harborage.server.openai.chat import Chat
 from harborage.server.openai.errors import RequestRefusedError, refusal_of
 from harborage.server.openai.requests import read_fields
 from harborage.server.openai.responses import Responses
-from harborage.server.openai.sending import ClientGoneError, OpenRequests
 
 if TYPE_CHECKING:
     from harborage.server.auth.gate import Gate
@@ -30,9 +30,12 @@ class OpenAIRoutes:
     def __init__(self, services: Services, gate: Gate) -> None:
         self._services = services
         self._gate = gate
-        self.requests = OpenRequests(services)
+        self.requests = OpenRequests(services, self._last_frame)
         self._chat = Chat(services, self.requests)
         self._responses = Responses(services, self.requests)
+
+    def _last_frame(self, error: Exception) -> bytes:
+        return frame(refusal_of(error, self._services.logger).body, "error") + b"data: [DONE]\n\n"
 
     def drain(self) -> None:
         """End the requests that wait for a run; the runs go on."""

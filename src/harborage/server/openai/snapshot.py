@@ -18,9 +18,9 @@ from harborage.runtime.loop.workflow_waits import WAITS
 from harborage.runtime.pending import Pending
 from harborage.runtime.result import tree_usage
 from harborage.server.families.runs import find_row, read_entries, read_overview, views_of
-from harborage.server.openai.answering import is_approval, question_text
-from harborage.server.openai.following import Called, Rejected, Returned, is_question
+from harborage.server.following import Called, Rejected, Returned
 from harborage.server.openai.options import output_of
+from harborage.server.questions import is_approval, open_questions, question_text
 from harborage.server.services import Call
 from harborage.store import Status
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from harborage.runtime.history.overview import Overview
     from harborage.runtime.run import Run
     from harborage.server.families.run_views import RunViews
-    from harborage.server.openai.following import Shown
+    from harborage.server.following import Shown
     from harborage.server.services import Caller, Services
 
 METHOD: Final = Method(name="openai", path="/v1/responses")
@@ -121,7 +121,7 @@ async def read_snapshot(services: Services, caller: Caller, run: Run[Any], since
     status = await run.status()
     view = await read_overview(call, row, await read_entries(call, row))
     history, views = view.history, views_of(call, row, view.history)
-    questions = () if row.status.is_final else await _questions(run)
+    questions = () if row.status.is_final else tuple(await open_questions(run))
     finish = history.finish
     parts = _parts(services, view, views, questions)
     return Snapshot(
@@ -155,11 +155,6 @@ async def with_values(services: Services, caller: Caller, run: Run[Any], shown: 
     if isinstance(shown, Rejected):
         return Rejected(shown.id, shown.tool, shown.reason, found.args)
     return Returned(shown.id, shown.tool, found.output or "", found.error)
-
-
-async def _questions(run: Run[Any]) -> tuple[Pending, ...]:
-    """What the run asks, the oldest question first."""
-    return tuple(reversed([one for one in await run.pending() if is_question(one.pause)]))
 
 
 def _is_since(part: Part, since: datetime) -> bool:

@@ -28,10 +28,10 @@ from harborage.planner.decisions import ChunkKind
 from harborage.runtime.durable.engine import RunFailedError
 from harborage.runtime.run import Run
 from harborage.runtime.run_events import RunEvents
+from harborage.server.questions import is_asking
 
 if TYPE_CHECKING:
     from harborage.events import Event
-    from harborage.runtime.loop.pauses import Pause
     from harborage.server.services import Services
 
 
@@ -151,16 +151,6 @@ async def follow(services: Services, going: Going) -> AsyncGenerator[Shown, None
                 yield shown
     with suppress(RunFailedError):  # the last event may come before what it tells of is recorded
         await run.finished()
-
-
-async def is_asking(run: Run[Any]) -> bool:
-    """Whether a person must answer something before the run goes on."""
-    return any(is_question(one.pause) for one in await run.pending())
-
-
-def is_question(pause: Pause) -> bool:
-    """Whether a pause asks something; one that a control opened does not."""
-    return (pause.payload or {}).get("requested_by") != "steering"
 
 
 def _shown(event: Event, run_id: str) -> Shown | None:

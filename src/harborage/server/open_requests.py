@@ -11,8 +11,7 @@ import msgspec
 from starlette.responses import Response
 
 from harborage.concurrency import CancelScope, Crew
-from harborage.errors import error_reason
-from harborage.server.openai.errors import refusal_of, stopping
+from harborage.errors import HarborageError, error_reason
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -37,6 +36,10 @@ class ClientGoneError(Exception):
     """The client closed its connection before it was answered."""
 
 
+class ServerStoppingError(HarborageError):
+    """The server is stopping; a run that was started goes on."""
+
+
 def frame(value: Any, event: str = "") -> bytes:
     """Return one server-sent event."""
     named = f"event: {event}\n".encode() if event else b""
@@ -47,10 +50,14 @@ def _nothing() -> None: ...
 
 
 class OpenRequests:
-    """The requests that wait for a run; a server that stops ends them, and their runs go on."""
+    """The requests that wait for a run; a server that stops ends them, and their runs go on.
 
-    def __init__(self, services: Services) -> None:
+    `last_frame` is what a stream that fails ends with.
+    """
+
+    def __init__(self, services: Services, last_frame: Callable[[Exception], bytes]) -> None:
         self._services = services
+        self._last_frame = last_frame
         self._open: set[CancelScope] = set()
         self._is_idle = asyncio.Event()
         self._is_stopping = False
@@ -78,7 +85,7 @@ class OpenRequests:
 
         Raises:
             ClientGoneError: the client closed its connection.
-            RequestRefusedError: the server stops.
+            ServerStoppingError: the server stops.
         """
         crew = Crew(lambda name, error: self._services.logger.error("%s: %s", name, error_reason(error)))
         scope, found, is_gone = CancelScope(), [], asyncio.Event()
@@ -99,7 +106,11 @@ class OpenRequests:
             self._is_idle.set()
         if found:
             return found[0]
-        raise ClientGoneError() if is_gone.is_set() else stopping()
+        raise (
+            ClientGoneError()
+            if is_gone.is_set()
+            else ServerStoppingError("the server is stopping; a run that was started goes on")
+        )
 
     def stream(
         self, frames: Frames, on_gone: Callable[[], Awaitable[None]] | None = None, close: Callable[[], None] = _nothing
@@ -108,7 +119,7 @@ class OpenRequests:
 
         `on_gone` is called when the client leaves before their end, `close` in any case.
         """
-        return _Stream(self, self._services, frames, on_gone, close)
+        return _Stream(self, self._services, frames, self._last_frame, on_gone, close)
 
 
 async def _watch(receive: Receive, scope: CancelScope, is_gone: asyncio.Event) -> None:
@@ -139,10 +150,12 @@ class _Stream(Response):
         requests: OpenRequests,
         services: Services,
         frames: Frames,
+        last_frame: Callable[[Exception], bytes],
         on_gone: Callable[[], Awaitable[None]] | None,
         close: Callable[[], None],
     ) -> None:
         super().__init__()
+        self._last_frame = last_frame
         self._close = close
         self._requests = requests
         self._services = services
@@ -163,8 +176,7 @@ class _Stream(Response):
         except ClientGoneError:
             return
         except Exception as error:  # noqa: BLE001 - the status is sent; what is left to say goes into the stream
-            last = frame(refusal_of(error, self._services.logger).body, "error") + b"data: [DONE]\n\n"
-            await send({"type": "http.response.body", "body": last, "more_body": True})
+            await send({"type": "http.response.body", "body": self._last_frame(error), "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send_all(self, send: Send) -> None:
