@@ -113,6 +113,22 @@ async def test_an_answer_to_nothing_is_refused(runtimes: Runtimes) -> None:
     assert bench.recorder.types.count("control.rejected") == 6
 
 
+async def test_a_resume_decides_nothing_about_a_call(runtimes: Runtimes) -> None:
+    """Named, it is refused; unnamed, it waits for a pause of the run; either way the approval can still be given."""
+    bench, run = await begun(runtimes, paying(1))
+    (pause,) = await run.waiting()
+    for verb in (lambda: run.resume({"token": pause.token}), lambda: run.answer("yes")):
+        with pytest.raises(NoOutstandingPauseError, match="approve or reject|nothing to resume"):
+            await verb()
+    assert await run.control(ControlType.RESUME, {}, event_id="resume-1")
+    with pytest.raises(NoOutstandingPauseError):
+        await run.control(ControlType.RESUME, {"token": pause.token}, event_id="resume-2")
+    assert [one.token for one in await run.pending()] == [pause.token]
+    assert await run.control(ControlType.APPROVE, {}, event_id="approve-1")
+    finish = await bench.end(run)
+    assert finish.payload == 1
+
+
 async def test_an_answer_to_a_run_that_waits_for_none_is_refused(runtimes: Runtimes) -> None:
     """While it is at work; a pause that was answered is not there to be answered again."""
     bench, run = await begun(runtimes, ASK)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from harborage.runtime.durable.engine import Engine, RunEndedError
 from harborage.runtime.durable.pauses.errors import AlreadyResumedError, PauseAmbiguousError, PauseNotFoundError
+from harborage.runtime.loop.controls import ControlType
 from harborage.runtime.loop.errors import NoOutstandingPauseError
 from harborage.runtime.loop.pauses import Pause, PauseFilter
 from harborage.tasks import RegistryClosedError, TaskFilter, TaskNotFoundError
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from harborage.identity import Identity, Quadruple
     from harborage.planner import PauseReason
     from harborage.runtime.durable.pauses.coordinator import Coordinator
-    from harborage.runtime.loop.controls import ControlType
     from harborage.tasks import TaskRegistry
 
 _AT_ONCE: Final = 100
@@ -34,9 +34,9 @@ class PauseFinder:
         self._pauses = pauses
         self._tasks = tasks
 
-    async def own(self) -> list[Pause]:
-        """Return the open pauses of the run itself."""
-        return await self._open_of((self._who.run_id,))
+    async def own(self, type: ControlType | None = None) -> list[Pause]:
+        """Return the open pauses of the run itself; with a `type`, those that such an answer may be for."""
+        return [pause for pause in await self._open_of((self._who.run_id,)) if takes(pause, type)]
 
     async def open(self) -> list[Pause]:
         """Return the open pauses of the run and of those below it, newest first."""
@@ -51,7 +51,8 @@ class PauseFinder:
         Raises:
             PauseNotFoundError, PauseScopeMismatchError: neither the run nor one below it has such a pause.
             AlreadyResumedError: it was resolved before.
-            NoOutstandingPauseError, PauseAmbiguousError: without a token, when none or several are open.
+            NoOutstandingPauseError, PauseAmbiguousError: without a token, when none or several are open; the first
+                one also for a RESUME of the approval of a call.
             RunEndedError: the run has ended, so nothing is open.
         """
         if not token:
@@ -62,6 +63,8 @@ class PauseFinder:
         if not pause.is_paused:
             await self._check_not_ended()
             raise AlreadyResumedError.of(pause)
+        if not takes(pause, type):
+            raise NoOutstandingPauseError(f"pause {token} is the approval of a call: approve or reject it")
         return pause
 
     async def was_sent(self, event_id: str, *, below: bool = False) -> bool:
@@ -101,7 +104,7 @@ class PauseFinder:
         return run_id == self._who.run_id
 
     async def _only(self, type: ControlType) -> Pause:
-        pauses = await self.open()
+        pauses = [pause for pause in await self.open() if takes(pause, type)]
         if not pauses:
             await self._check_not_ended()
             text = f"run {self._who.run_id} waits for no answer; there is nothing to {type.lower()}"
@@ -113,6 +116,13 @@ class PauseFinder:
     async def _check_not_ended(self) -> None:
         if (await self._engine.status(self._who.run_id)).phase.is_final:
             raise RunEndedError(self._who.run_id)
+
+
+def takes(pause: Pause, type: ControlType | None) -> bool:
+    """Whether an answer of this type may be for a pause: a RESUME decides nothing about a call that is to be approved,
+    so it must not stand in the way of the answer that does.
+    """
+    return type is not ControlType.RESUME or not pause.is_approval
 
 
 def _summarize(pause: Pause) -> str:

@@ -411,7 +411,7 @@ class Run(RelivesRuns, Generic[OutT_co]):
         """Send an answer to the pause that it names, or is for."""
         body = control.payload or {}
         token = answered_pause(control)
-        own = [] if token else await self._finder.own()
+        own = [] if token else await self._finder.own(control.type)
         if not token and control.type is ControlType.RESUME and len(own) != 1:
             return await self._engine.send(self.id, control)  # the loop knows what it may resume
         pause = own[0] if len(own) == 1 else await self._finder.find(control.type, token)

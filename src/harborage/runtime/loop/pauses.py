@@ -92,6 +92,12 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it can still be resolved."""
         return self.state is PauseState.PAUSED
 
+    @property
+    def is_approval(self) -> bool:
+        """Whether a call waits to be approved: it is approved or rejected, and nothing else answers it."""
+        is_of_call = {"tool", "fingerprint"} <= (self.payload or {}).keys()
+        return is_of_call and self.reason is PauseReason.APPROVAL_REQUIRED  # an interrupted call awaits input
+
     def is_due(self, now: datetime) -> bool:
         """Return whether its deadline has passed and it is open; at the deadline itself it has."""
         return self.is_paused and self.deadline is not None and now >= self.deadline
