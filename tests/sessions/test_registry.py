@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.errors import InvalidOptionError
-from harborage.events import Event, EventType, MemoryEventBus, unix_ns
+from harborage.events import BusClosedError, Event, EventType, Filter, MemoryEventBus, unix_ns
+from harborage.events.durable_bus import DurableEventBus
 from harborage.identity import AdminScopeRequiredError, Identity, IdentityRequiredError, bound
 from harborage.sessions import (
     Session,
@@ -50,9 +51,11 @@ class SlowStore(MemoryStore):
         self.damaged = ""
         self.asked: list[str] = []
 
-    async def open_session(self, who: Identity, *, context: bytes = b"{}") -> SessionChange:
+    async def open_session(
+        self, who: Identity, *, context: bytes = b"{}", at: int | None = None, events: Sequence[NewEvent] = ()
+    ) -> SessionChange:
         await self._wander("open", who.session_id)
-        return await super().open_session(who, context=context)
+        return await super().open_session(who, context=context, at=at, events=events)
 
     async def touch_session(self, who: Identity, *, before: int | None = None) -> SessionChange:
         await self._wander("touch", who.session_id)
@@ -392,6 +395,31 @@ async def test_a_bus_that_refuses_is_only_logged(
     await registry.ensure_open(ME)
     assert (await registry.get("s1", who=ME)).id == "s1"
     assert "session.opened was not published" in caplog.text
+
+
+async def test_the_event_of_an_opening_precedes_whatever_a_run_of_the_session_commits(
+    store: SlowStore, clock: FakeClock
+) -> None:
+    """It is stored with the session, so its number is lower, and a subscriber gets it first."""
+    bus = DurableEventBus(store, clock=clock)
+    reader = bus.subscribe(Filter.of(ME))
+    registry = SessionRegistry(store, bus, clock=clock)
+    session = await registry.visit(ME)
+    done = await store.commit(Commit(who=ME, events=(NewEvent(type="x", data=b"{}"),)))
+    (event,) = reader.drain()
+    assert (event.type, event.sequence, done.place) == (EventType.SESSION_OPENED, 1, 2)
+    assert event.payload.opened_at == unix_ns(session.opened_at)  # type: ignore[union-attr]
+    await bus.aclose()
+
+
+async def test_a_session_whose_event_is_refused_was_not_opened(store: SlowStore, clock: FakeClock) -> None:
+    """A bus over the same store that is closed takes nothing any more."""
+    bus = DurableEventBus(store, clock=clock)
+    registry = SessionRegistry(store, bus, clock=clock)
+    await bus.aclose()
+    with pytest.raises(BusClosedError):
+        await registry.ensure_open(ME)
+    assert await registry.list(who=ME) == []
 
 
 async def test_the_sweep_closes_what_was_left(

@@ -1,6 +1,7 @@
 """The session registry: opens, touches, closes, shows and lists sessions, and closes abandoned ones.
 
-The store is the truth; a bus that refuses an event is only logged. A probe, which the caller passes in, says whether a
+The store is the truth; a bus that refuses an event is only logged, but for that of an opening over a store of record,
+which is stored with the session. A probe, which the caller passes in, says whether a
 run executes in a session: the sweeper leaves such a session open.
 """
 
@@ -26,6 +27,7 @@ from harborage.events import (
     EventBus,
     EventType,
     Payload,
+    RecordBus,
     SessionClosedPayload,
     SessionGCReapedPayload,
     SessionOpenedPayload,
@@ -58,6 +60,7 @@ from harborage.sessions.model import (
     reason_to_reap,
     session_of,
 )
+from harborage.store.commit import Committed
 from harborage.store.queries import SessionQuery
 from harborage.store.times import micros
 
@@ -165,6 +168,8 @@ class SessionRegistry:
             raise InvalidOptionError("bus", bus, "the bus on which the events of sessions are published")
         self._store = store
         self._bus = bus
+        # Over the same store the event of an opening is stored with the session, so that no run's event precedes it.
+        self._record_bus = bus if isinstance(bus, RecordBus) and bus.store is store else None
         self._policy = policy.effective()
         self._is_running = is_running
         self._on_closed = on_closed
@@ -397,12 +402,19 @@ class SessionRegistry:
 
     async def _open_row(self, owner: Identity, context: dict[str, Any]) -> tuple[Session, bool]:
         """Return the open session of this owner, and whether it is new."""
-        done = await self._store.open_session(owner, context=codec.encode(context, "session"))
+        kept, now, bus = codec.encode(context, "session"), self._clock.now(), self._record_bus
+        body = SessionOpenedPayload(owner.session_id, unix_ns(now))
+        if bus is None:
+            done = await self._store.open_session(owner, context=kept, at=micros(now))
+        else:
+            event, data = bus.prepare(Event(EventType.SESSION_OPENED, owner.with_run(""), body))
+            done = await self._store.open_session(owner, context=kept, at=micros(now), events=(data,))
+            if done.is_changed:
+                bus.deliver([event], Committed(first=done.first, place=done.place))
         session = _session(owner, done.row)
         if session.closed:
             raise _closed(session)
-        if done.is_changed:
-            body = SessionOpenedPayload(session.id, unix_ns(session.opened_at))
+        if done.is_changed and bus is None:
             self._publish(EventType.SESSION_OPENED, owner, body)
         return session, done.is_changed
 

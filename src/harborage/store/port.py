@@ -20,7 +20,7 @@ from harborage.store.errors import StoreError
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
-    from harborage.store.commit import Commit, Committed
+    from harborage.store.commit import Commit, Committed, NewEvent
     from harborage.store.examining import Examined, Judges, Part, Place
     from harborage.store.queries import (
         EventCount,
@@ -57,10 +57,15 @@ class Claimed(NamedTuple):
 
 
 class SessionChange(NamedTuple):
-    """A session as it is now, None where it was never opened, and whether this call changed it."""
+    """A session as it is now, None where it was never opened, and whether this call changed it.
+
+    `first` and `place` are the numbers of the first event that the call has stored, as in `Committed`.
+    """
 
     row: SessionRow | None
     is_changed: bool
+    first: int = 0
+    place: int = 0
 
 
 class Records(Protocol):
@@ -166,8 +171,13 @@ class Queue(Protocol):
 class Sessions(Protocol):
     """Opens, sees and closes sessions: each call is one change, made under its condition or not at all."""
 
-    async def open_session(self, who: Identity, *, context: bytes = b"{}") -> SessionChange:
-        """Open a session, unless it is open; `context` is what it is opened with. One that was closed stays so."""
+    async def open_session(
+        self, who: Identity, *, context: bytes = b"{}", at: int | None = None, events: Sequence[NewEvent] = ()
+    ) -> SessionChange:
+        """Open a session, unless it is open, and store the `events` that say so. One that was closed stays so.
+
+        `context` is what it is opened with, `at` when, in microseconds; None is now.
+        """
         ...
 
     async def touch_session(self, who: Identity, *, before: int | None = None) -> SessionChange:

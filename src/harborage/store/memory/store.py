@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.identity import Identity
 from harborage.state.errors import StoreClosedError
-from harborage.store.commit import Commit, Committed, check_commit, is_news
+from harborage.store.commit import Commit, Committed, NewEvent, check_commit, is_news
 from harborage.store.errors import EntryDamagedError, RowNotFoundError, WorkerKnownError
 from harborage.store.memory.conditions import check
 from harborage.store.memory.tables import HeldRun, Tables
@@ -221,9 +221,16 @@ class MemoryStore:
 
     # ── Sessions ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def open_session(self, who: Identity, *, context: bytes = b"{}") -> SessionChange:
+    async def open_session(
+        self, who: Identity, *, context: bytes = b"{}", at: int | None = None, events: Sequence[NewEvent] = ()
+    ) -> SessionChange:
         self._check_open()
-        return self._tables.sessions.open(who, context, self._now())
+        now = self._now() if at is None else at
+        done = self._tables.sessions.open(who, context, now)
+        if not done.is_changed:
+            return done
+        first, place = self._tables.publish(who, events, now)
+        return SessionChange(self._tables.sessions.get(who), True, first, place)
 
     async def touch_session(self, who: Identity, *, before: int | None = None) -> SessionChange:
         self._check_open()

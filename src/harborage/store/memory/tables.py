@@ -144,7 +144,7 @@ class Tables:
             self._wake(run_id)
         if held is not None and commit.change is not None:
             left.append(self._change(held, commit.change, now))
-        first, place = self._publish(commit.who, commit.events, now)
+        first, place = self.publish(commit.who, commit.events, now)
         return Committed(
             first=first,
             place=place,
@@ -372,7 +372,7 @@ class Tables:
             self.waiting.setdefault(target, {})[held.row.run_id] = None
         held.awaited = target
 
-    def _publish(self, who: Identity | None, events: Sequence[NewEvent], now: int) -> tuple[int, int]:
+    def publish(self, who: Identity | None, events: Sequence[NewEvent], now: int) -> tuple[int, int]:
         """Number the events of a session; the first number, and the first place."""
         if who is None or not events:
             return 0, 0

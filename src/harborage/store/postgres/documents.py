@@ -55,6 +55,12 @@ def answers_of(text: str) -> list[Answer]:
     return found
 
 
+def events_alone(events: Sequence[NewEvent]) -> tuple[str, list[bytes]]:
+    """Events that no commit stores, as those of a commit are given, and their bytes."""
+    rows = [_event(event, place) for place, event in enumerate(events, 1)]
+    return codec.encode(rows, "events").decode(), [event.data for event in events]
+
+
 class Batch:
     """Commits that are applied in one transaction, each of them whole or not at all."""
 
@@ -263,7 +269,7 @@ class Batch:
         return {"token": drop.token, "event": drop.event_id}
 
     def _event(self, event: NewEvent) -> tuple[Any, ...]:
-        return event.type, event.run_id, event.at or None, crc32(event.data), self._blob(event.data)
+        return _event(event, self._blob(event.data))
 
     def _entries(self, entries: Sequence[bytes]) -> dict[str, Any]:
         first = len(self._blobs) + 1
@@ -297,6 +303,11 @@ class Batch:
             self._opening[place - 1] = True
             opening.add(place)
         return place
+
+
+def _event(event: NewEvent, place: int) -> tuple[Any, ...]:
+    """An event whose bytes are at this place among those that the statement is given."""
+    return event.type, event.run_id, event.at or None, crc32(event.data), place
 
 
 def _given(**parts: Any) -> dict[str, Any]:

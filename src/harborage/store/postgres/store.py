@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.state.errors import DatabaseCorruptError, DatabaseError, StoreClosedError
 from harborage.state.postgres.database import Database, Notices
@@ -16,6 +17,7 @@ from harborage.store.errors import RowNotFoundError
 from harborage.store.port import MAX_ATTEMPTS, Claimed, SessionChange
 from harborage.store.postgres.audit import PostgresAudit
 from harborage.store.postgres.claiming import Claiming
+from harborage.store.postgres.documents import Answer, events_alone
 from harborage.store.postgres.lane import Lane
 from harborage.store.postgres.notifier import Notifier
 from harborage.store.postgres.reading import Reading
@@ -44,6 +46,7 @@ from harborage.store.times import micros
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
+    from harborage.store.commit import NewEvent
     from harborage.store.examining import Examined, Judges, Part, Place
     from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow
 
@@ -162,20 +165,32 @@ class PostgresStore:
 
     # ── Sessions ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def open_session(self, who: Identity, *, context: bytes = b"{}") -> SessionChange:
-        return await self._changed(who, "open_session", context=context)
+    async def open_session(
+        self, who: Identity, *, context: bytes = b"{}", at: int | None = None, events: Sequence[NewEvent] = ()
+    ) -> SessionChange:
+        body, blobs = events_alone(events)
+        now = self._now() if at is None else at
+        done, row = await self._change(who, "open_session", now=now, context=context, events=body, blobs=blobs)
+        if done is None:
+            return SessionChange(row, False)
+        numbers = codec.decode(done.encode(), Answer)
+        return SessionChange(row, True, numbers.first, numbers.place)
 
     async def touch_session(self, who: Identity, *, before: int | None = None) -> SessionChange:
-        return await self._changed(who, "touch_session", before=before)
+        done, row = await self._change(who, "touch_session", now=self._now(), before=before)
+        return SessionChange(row, done is not None)
 
     async def close_session(self, who: Identity, reason: str, *, seen_at: int | None = None) -> SessionChange:
-        return await self._changed(who, "close_session", reason=kept_text(reason), seen_at=seen_at)
+        why = kept_text(reason)
+        done, row = await self._change(who, "close_session", now=self._now(), reason=why, seen_at=seen_at)
+        return SessionChange(row, done is not None)
 
-    async def _changed(self, who: Identity, name: str, **values: Any) -> SessionChange:
+    async def _change(self, who: Identity, name: str, **values: Any) -> tuple[Any, SessionRow | None]:
+        """What a statement about a session gives, and the session after it, if it was opened."""
         names = {"tenant": who.tenant_id, "user": who.user_id, "session": who.session_id}
-        done = await self._asked(fetchval(self._database, SQL[name], now=self._now(), **names, **values))
+        done = await self._asked(fetchval(self._database, SQL[name], **names, **values))
         row = await self._asked(self._reading.session(who))
-        return SessionChange(row if row is not None and row.is_opened else None, done is not None)
+        return done, row if row is not None and row.is_opened else None
 
     # ── Views ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

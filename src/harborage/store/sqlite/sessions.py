@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from harborage.store.port import SessionChange
 
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.store.sqlite.reading import Reading
     from harborage.store.sqlite.transactions import Transaction
+
+    Publish: TypeAlias = Callable[[Transaction], tuple[int, int]]
+    """Keeps events in a transaction; the number of the first, and its place."""
 
 
 class Sessions:
@@ -20,11 +23,14 @@ class Sessions:
         self._sql = sql
         self._reading = reading
 
-    def open(self, tx: Transaction, who: Identity, context: bytes, now: int) -> SessionChange:
-        """Open a session, unless it is open."""
+    def open(self, tx: Transaction, who: Identity, context: bytes, now: int, publish: Publish) -> SessionChange:
+        """Open a session, unless it is open, and keep the events of its opening."""
         values = (who.tenant_id, who.user_id, who.session_id, now, context)
         made: Any = tx.execute(self._sql["open_session"], values).get
-        return self._changed(tx, who, made)
+        if made is None:
+            return self._changed(tx, who, made)
+        first, place = publish(tx)
+        return self._changed(tx, who, made)._replace(first=first, place=place)
 
     def touch(self, tx: Transaction, who: Identity, before: int | None, now: int) -> SessionChange:
         """See a session now, if it is open and was not seen since `before`."""

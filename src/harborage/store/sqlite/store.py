@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from harborage.clock import SYSTEM_CLOCK, Timers
@@ -39,6 +40,7 @@ from harborage.store.times import micros
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
+    from harborage.store.commit import NewEvent
     from harborage.store.examining import Examined, Judges, Part, Place
     from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow
     from harborage.store.sqlite.transactions import Transaction
@@ -161,9 +163,12 @@ class SQLiteStore:
 
     # ── Sessions ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def open_session(self, who: Identity, *, context: bytes = b"{}") -> SessionChange:
-        now = self._now()
-        return await self._write(lambda tx: self._sessions.open(tx, who, context, now))
+    async def open_session(
+        self, who: Identity, *, context: bytes = b"{}", at: int | None = None, events: Sequence[NewEvent] = ()
+    ) -> SessionChange:
+        now = self._now() if at is None else at
+        publish = partial(self._writing.publish, who=who, events=events, now=now)
+        return await self._write(lambda tx: self._sessions.open(tx, who, context, now, publish))
 
     async def touch_session(self, who: Identity, *, before: int | None = None) -> SessionChange:
         now = self._now()

@@ -95,7 +95,7 @@ class Writing:
             tx.execute(self._sql["wake"], (run_id,))
         if run and commit.change is not None:
             left.append(self._change(tx, run, commit, commit.change, now))
-        first, place = self._publish(tx, commit.who, commit.events, now)
+        first, place = self.publish(tx, commit.who, commit.events, now)
         taken = self._take(tx, commit) if commit.take else ()
         if notifies:
             tx.notify()
@@ -340,7 +340,7 @@ class Writing:
         tx.execute(self._sql["count_unread"], (run,))
         return True
 
-    def _publish(self, tx: Transaction, who: Identity | None, events: Sequence[NewEvent], now: int) -> tuple[int, int]:
+    def publish(self, tx: Transaction, who: Identity | None, events: Sequence[NewEvent], now: int) -> tuple[int, int]:
         """Number the events of a session; the first number, and the first place."""
         if who is None or not events:
             return 0, 0

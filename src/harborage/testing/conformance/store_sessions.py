@@ -6,7 +6,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from harborage.store import Commit, NewEvent, SessionChange, SessionQuery, SessionRow, Store
+from harborage.store import Commit, EventQuery, NewEvent, SessionChange, SessionQuery, SessionRow, Store
 from harborage.store.errors import RunKnownError, SessionOverError
 from harborage.testing.conformance.checks import ConformanceError, expect_equal, expect_raises
 from harborage.testing.conformance.store_bench import ME, OTHERS, StoreBench, start
@@ -66,12 +66,31 @@ async def a_session_is_opened_once(bench: StoreBench) -> None:
     expect_equal(await mine(store), row, "the first one afterwards")
 
 
+async def the_events_of_an_opening_are_stored_with_it(bench: StoreBench) -> None:
+    """At the time that its caller gives, and once: neither a second call nor the opening of a known row adds others."""
+    store = bench.store
+    await start(store, "r", who=OTHERS[0])
+    await store.commit(Commit(who=OTHERS[0], events=(EVENT,)))
+    for who, place in ((ME, 1), (OTHERS[0], 2)):
+        opened = await store.open_session(who, at=7, events=(EVENT, EVENT))
+        row = row_of(opened)
+        expect_equal((row.opened_at, row.events), (7, place + 1), "the row")
+        expect_equal((opened.is_changed, opened.place), (True, place), "the place of the first event")
+        again = await store.open_session(who, at=9, events=(EVENT,))
+        expect_equal(again, SessionChange(row, False), "opened again")
+        asked = EventQuery(tenant=who.tenant_id, user=who.user_id, session=who.session_id, limit=10)
+        kept = await store.events(asked)
+        expect_equal([one.place for one in kept], [*range(1, place + 2)], "the places of its events")
+        expect_equal(kept[-2].sequence, opened.first, "the number of the first event")
+
+
 async def concurrent_opens_make_one_session(bench: StoreBench) -> None:
     """In several processes: one row, and one of the callers gets that it is new."""
     stores = [bench.store, await bench.another()]
-    done = await asyncio.gather(*(store.open_session(ME) for store in stores * 4))
+    done = await asyncio.gather(*(store.open_session(ME, events=(EVENT,)) for store in stores * 4))
     expect_equal(sum(one.is_changed for one in done), 1, "how many opened it")
     expect_equal(len({row_of(one).opened_at for one in done}), 1, "when it was opened")
+    expect_equal((await mine(bench.store)).events, 1, "the events of its opening")
 
 
 async def runs_and_events_open_no_session(bench: StoreBench) -> None:
@@ -81,8 +100,8 @@ async def runs_and_events_open_no_session(bench: StoreBench) -> None:
     await store.commit(Commit(who=ME, events=(EVENT, EVENT)))
     row = await mine(store)
     expect_equal((row.is_opened, row.events), (False, 2), "the row")
-    expect_equal(await store.touch_session(ME), (None, False), "touching it")
-    expect_equal(await store.close_session(ME, "done"), (None, False), "closing it")
+    expect_equal(await store.touch_session(ME), SessionChange(None, False), "touching it")
+    expect_equal(await store.close_session(ME, "done"), SessionChange(None, False), "closing it")
     expect_equal(await names(store, SessionQuery(only_opened=True)), [], "those that were opened")
     bench.later(5)
     opened = row_of(await store.open_session(ME))
@@ -124,12 +143,14 @@ async def a_session_closes_once_and_for_good(bench: StoreBench) -> None:
     expect_equal(closed.is_changed, True, "the first close")
     row = row_of(closed)
     expect_equal((row.close_reason, row.closed_at is not None), ("done", True), "what is kept")
-    expect_equal(await store.close_session(ME, "again"), (row, False), "the second close")
-    expect_equal(await store.touch_session(ME), (row, False), "a touch")
-    expect_equal(await store.open_session(ME), (row, False), "an open")
+    expect_equal(await store.close_session(ME, "again"), SessionChange(row, False), "the second close")
+    expect_equal(await store.touch_session(ME), SessionChange(row, False), "a touch")
+    expect_equal(await store.open_session(ME), SessionChange(row, False), "an open")
     await store.commit(Commit(who=ME, events=(EVENT,)))
     expect_equal(await mine(store), replace(row, events=1), "an event")
-    expect_equal(await store.close_session(replace(ME, session_id="x"), ""), (None, False), "one that is not there")
+    expect_equal(
+        await store.close_session(replace(ME, session_id="x"), ""), SessionChange(None, False), "one that is not there"
+    )
 
 
 async def a_close_may_require_that_the_session_is_idle(bench: StoreBench) -> None:
@@ -199,6 +220,7 @@ async def abandoned_sessions_are_found(bench: StoreBench) -> None:
 SCENARIOS = (
     sessions_are_listed,
     a_session_is_opened_once,
+    the_events_of_an_opening_are_stored_with_it,
     concurrent_opens_make_one_session,
     runs_and_events_open_no_session,
     a_session_is_seen,

@@ -68,12 +68,7 @@ cross join lateral (
 order by control.num;
 
 -- name: open_session
-insert into harborage_sessions as known (tenant, "user", session, opened_at, seen_at, context)
-values (:tenant, :user, :session, :now::bigint, :now::bigint, :context)
-on conflict (tenant, "user", session) do update set
-  opened_at = excluded.opened_at, seen_at = greatest(known.seen_at, excluded.seen_at), context = excluded.context
-where known.context is null
-returning num;
+select harborage_open_session(:tenant, :user, :session, :now, :context, :events::jsonb, :blobs::bytea[]);
 
 -- name: touch_session
 update harborage_sessions set seen_at = greatest(seen_at, :now::bigint)
