@@ -17,15 +17,11 @@ from harborage import Agent, Runtime
 from harborage.clock import SYSTEM_CLOCK
 from harborage.events import (
     Event,
-    EventBus,
     EventType,
-    LLMCost,
-    LLMCostRecordedPayload,
-    LLMUsage,
     RuntimeWarningPayload,
 )
-from harborage.identity import Quadruple, effective_quadruple
-from harborage.llm import CompleteRequest, CompleteResponse, Cost, Usage
+from harborage.identity import Quadruple
+from harborage.llm import CompleteResponse, Cost, Usage
 from harborage.server.application import Server
 from harborage.server.services import ServerOptions
 from harborage.store import EventQuery
@@ -68,31 +64,6 @@ def priced(answer: CompleteResponse, usd: float, *, prompt: int = 10, completion
     """The same answer of a model, at a price."""
     usage = Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
     return replace(answer, usage=usage, cost=Cost(total_cost=usd))
-
-
-class PricedLLM(ScriptedLLM):
-    """A scripted model whose calls are published with their cost, as those of a provider are, once it has a `bus`."""
-
-    bus: EventBus | None = None
-
-    async def complete(self, request: CompleteRequest) -> CompleteResponse:
-        answer = await super().complete(request)
-        who, used = effective_quadruple(), answer.usage
-        assert self.bus is not None
-        assert who is not None
-        payload = LLMCostRecordedPayload(
-            identity=who,
-            model="scripted",
-            cost=LLMCost(total_cost=answer.cost.total_cost),
-            usage=LLMUsage(
-                prompt_tokens=used.prompt_tokens,
-                completion_tokens=used.completion_tokens,
-                total_tokens=used.total_tokens,
-            ),
-            occurred_at=SYSTEM_CLOCK.now(),
-        )
-        self.bus.publish_nowait(Event(EventType.LLM_COST_RECORDED, who, payload))
-        return answer
 
 
 @asynccontextmanager

@@ -76,6 +76,10 @@ class RunBuffer(Protocol):
         """Add an event that the run published. Never: waits or raises."""
         ...
 
+    def add_usage(self, tokens: int, cost: int) -> None:
+        """Add what a call of a model used that no event tells of: tokens, and millionths of a US dollar."""
+        ...
+
     def flush_soon(self) -> None:
         """Store the added events now: another publisher is about to store a later event about the run."""
         ...
@@ -95,6 +99,13 @@ class RecordBus(EventBus, Protocol):
 
         Meanwhile `publish` returns at once for them, with the number still 0. Events that others publish about the run
         are stored by the bus as usual.
+        """
+        ...
+
+    def add_usage(self, who: Quadruple, *, tokens: int, cost: int) -> None:
+        """Count a call of a model that no event tells of in the totals of the run `who`, if this worker executes it.
+
+        `cost` is in millionths of a US dollar.
         """
         ...
 

@@ -119,6 +119,11 @@ class DurableEventBus(EventBus):
 
         return detach
 
+    def add_usage(self, who: Quadruple, *, tokens: int, cost: int) -> None:
+        buffer = self._attached.get(who)
+        if buffer is not None:
+            buffer.add_usage(tokens, cost)
+
     def write(self, events: Iterable[tuple[Event, NewEvent]]) -> None:
         for event, data in events:
             self._writer.add(event, data)

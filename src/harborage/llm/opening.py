@@ -9,7 +9,7 @@ from __future__ import annotations
 from harborage.drivers import DriverTable, DriverUnknownError
 from harborage.errors import HarborageError
 from harborage.llm.account import PriceUnknownError
-from harborage.llm.chain.accounting import Accounted, Governed, Metered
+from harborage.llm.chain.accounting import Accounted, Counted, Governed, Metered
 from harborage.llm.chain.corrections import Correcting, Naming
 from harborage.llm.chain.fallback import Fallback
 from harborage.llm.chain.layer import Layer
@@ -38,7 +38,8 @@ async def open_llm(cfg: ConfigSnapshot, deps: Deps, *, drivers: DriverTable[Driv
     driver = _driver(full, deps, drivers)
     client: LLMClient
     if full.driver in UNMETERED:
-        client = Accounted(driver, full, deps, price_of=_no_cost)
+        counted = Counted(driver, full, deps, price_of=_no_cost, is_announced=False)
+        client = Accounted(counted, full, deps, price_of=_no_cost)
     else:
         metered = Metered(driver, full, deps)
         client = Accounted(metered, full, deps, price_of=metered.price_of, load_prices=metered.load_prices)
@@ -55,13 +56,33 @@ async def open_llm(cfg: ConfigSnapshot, deps: Deps, *, drivers: DriverTable[Driv
 
 
 def count_calls(client: LLMClient, deps: Deps) -> LLMClient:
-    """Return `client` with its calls counted on the ambient account; those of a client of `open_llm` are already.
+    """Return `client` with its calls counted on the ambient account, and in the totals of the runs that make them.
 
-    The cost of another client's calls is known where it has a method `price_of(model, usage)`.
+    Those of a client of `open_llm` are on the account already, and in the totals where it was opened with the bus of
+    `deps`. The cost of another client's calls is known where it reports one, or has a method `price_of(model, usage)`.
     """
     if isinstance(client, Layer):
-        return client
-    return Accounted(client, ConfigSnapshot(), deps, price_of=getattr(client, "price_of", _unknown_price))
+        counting = _counting(client)
+        if deps.bus is None or (counting and all(layer.is_counting_on(deps.bus) for layer in counting)):
+            return client
+        is_announced = not counting or any(isinstance(layer, Metered) or layer.is_announced for layer in counting)
+        return Counted(client, ConfigSnapshot(), deps, price_of=_unknown_price, is_announced=is_announced)
+    price_of = getattr(client, "price_of", _unknown_price)
+    name = getattr(client, "name", "")
+    named = ConfigSnapshot(model=name if isinstance(name, str) else "")
+    counted = Counted(client, named, deps, price_of=price_of, is_announced=True)
+    return Accounted(counted, ConfigSnapshot(), deps, price_of=price_of)
+
+
+def _counting(client: LLMClient) -> list[Metered | Counted]:
+    """Return the layers of `client` that count what its calls take: one for each model, none of an unlayered one."""
+    if isinstance(client, Fallback):
+        return [layer for one in client.clients for layer in _counting(one)]
+    while isinstance(client, Layer):
+        if isinstance(client, Metered | Counted):
+            return [client]
+        client = client.inner
+    return []
 
 
 async def check_price(client: LLMClient) -> None:

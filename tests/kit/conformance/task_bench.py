@@ -119,6 +119,9 @@ class FaultyRecordBus(FaultyBus, RecordBus):
     def store(self) -> Store:
         return self._records.store
 
+    def add_usage(self, who: Quadruple, *, tokens: int, cost: int) -> None:
+        self._records.add_usage(who, tokens=tokens, cost=cost)
+
     def attach_run(self, who: Quadruple, buffer: RunBuffer) -> Callable[[], None]:
         return self._records.attach_run(who, buffer)
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from harborage.artifacts import MemoryArtifactStore
 from harborage.errors import InvalidOptionError
-from harborage.events import MemoryEventBus, PatternRedactor
+from harborage.events import LLMCostRecordedPayload, MemoryEventBus, PatternRedactor
 from harborage.identity import Identity
 from harborage.llm import (
     CompleteRequest,
     CompleteResponse,
     ConfigSnapshot,
+    Cost,
     Deps,
     LLMClient,
     ModelProfile,
     ToolsUnsupportedError,
     UnknownModelStringError,
+    Usage,
 )
+from harborage.llm.chain.accounting import Metered
 from harborage.planner import (
     Finish,
     FinishReason,
@@ -33,6 +38,8 @@ from harborage.runtime.effects.model import Reasoner, choose_reasoner, open_reas
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.host import Runtime
 from harborage.runtime.run import Run
+from harborage.store import RunQuery
+from harborage.testing.events import EventRecorder
 from harborage.testing.llm import ScriptedLLM, calls_tools, says, user_text
 from harborage.tools.builtin import artifact_fetch
 from tests.kit.tables import each_row
@@ -72,6 +79,66 @@ async def test_an_open_client_is_used_and_stays_open() -> None:
     assert result.payload == "3"
     assert not client.is_closed
     assert "add" in [declared.name for declared in client.requests[0].tools]
+
+
+PAID = CompleteResponse(
+    "3", usage=Usage(prompt_tokens=20, completion_tokens=10, total_tokens=30), cost=Cost(total_cost=0.25)
+)
+
+
+class Plain:
+    """A client that is none of ours; it may report its usage as it likes."""
+
+    name = "plain"
+
+    def __init__(self, answer: CompleteResponse = PAID) -> None:
+        self.answer = answer
+
+    async def complete(self, request: CompleteRequest) -> CompleteResponse:
+        return self.answer
+
+    async def close(self) -> None:
+        return None
+
+
+async def totals(model: Any, **options: Any) -> tuple[int, int, list[str]]:
+    """The tokens and micro-dollars in the row of a run over this model, and the models that events of costs name."""
+    async with Runtime(model=model, storage="memory:", **options) as runtime:
+        run, _ = await finish(runtime)
+        told = [event.payload async for event in run.events()]
+        (row,) = (await runtime.parts.store.runs(RunQuery(run_ids=(run.id,), limit=1))).rows
+    return row.tokens, row.cost, [one.model for one in told if isinstance(one, LLMCostRecordedPayload)]
+
+
+async def test_what_an_open_client_reports_is_in_the_totals_of_the_run() -> None:
+    """Its tokens and its cost, told by one event a call, as for a client that the runtime opened itself."""
+    assert await totals(Plain()) == (30, 250_000, ["plain"])
+    assert await totals([Plain(), "mock:"]) == (30, 250_000, ["plain"])
+
+
+async def test_an_open_client_that_reports_nothing_adds_nothing() -> None:
+    """Nor does one whose usage or cost cannot be; neither costs the caller the answer."""
+    odd = CompleteResponse("3", usage=Usage(prompt_tokens=-1), cost=Cost(total_cost=float("nan")))
+    assert await totals(Plain(CompleteResponse("3"))) == (0, 0, [])
+    assert await totals(Plain(odd)) == (0, 0, [])
+    assert await totals(Plain(CompleteResponse("3", usage=None, cost=None))) == (0, 0, [])  # type: ignore[arg-type]
+
+
+async def test_a_client_that_is_open_with_parts_of_its_own_is_counted_too() -> None:
+    """Its events go to the bus that it was opened with, so the runtime tells its own of each call."""
+    bus = MemoryEventBus()
+    told = EventRecorder(bus)
+    client = Metered(Plain(), ConfigSnapshot(model="m"), Deps(artifacts=MemoryArtifactStore(), bus=bus))
+    assert await totals(client) == (30, 250_000, [""])
+    assert len(told.payloads(LLMCostRecordedPayload)) == 1
+
+
+async def test_made_up_answers_are_in_the_totals_without_an_event() -> None:
+    """The mock says what a call would take; no event tells of it, because no provider was asked."""
+    tokens, cost, told = await totals("mock:")
+    assert tokens > 0
+    assert cost > 0
+    assert told == []
 
 
 async def test_what_the_runtime_opened_it_closes(monkeypatch: pytest.MonkeyPatch) -> None:

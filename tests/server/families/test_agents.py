@@ -10,7 +10,7 @@ import pytest
 
 from harborage import Agent, tool
 from harborage.testing.llm import ScriptedLLM, says
-from tests.kit.serving import STORAGES, PricedLLM, Served, priced, serving
+from tests.kit.serving import STORAGES, Served, priced, serving
 from tests.kit.wire import ADA, BEN, EVE
 
 pytestmark = pytest.mark.anyio
@@ -44,13 +44,12 @@ async def weather(city: str) -> str:
 @pytest.fixture(params=STORAGES)
 async def served(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Served]:
     """A server with two agents, of which the second in the alphabet is served first."""
-    model = PricedLLM([priced(says("hello"), 0.25)])
+    model = ScriptedLLM([priced(says("hello"), 0.25)])
     agents = [
         Agent("writer", model=model, tools=[weather], memory="truncation"),
         Agent("critic", model=ScriptedLLM([says("bad")]), memory="none"),
     ]
     async with serving(agents, storage=request.param, folder=tmp_path) as one:
-        model.bus = one.rt.bus
         yield one
 
 

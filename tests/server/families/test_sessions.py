@@ -15,8 +15,8 @@ from harborage.artifacts import ArtifactScope
 from harborage.events import Filter
 from harborage.identity import Identity
 from harborage.runtime.durable.engine import RunFailedError
-from harborage.testing.llm import calls_tools, says
-from tests.kit.serving import STORAGES, PricedLLM, Served, priced, serving
+from harborage.testing.llm import ScriptedLLM, calls_tools, says
+from tests.kit.serving import STORAGES, Served, priced, serving
 from tests.kit.wire import ADA, BEN, EVE
 
 pytestmark = pytest.mark.anyio
@@ -56,9 +56,8 @@ async def served(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         "fail": [ValueError("secret-4711")],
         "dear": [priced(says("hello"), 0.31)],
     }
-    model = PricedLLM([priced(says("hello"), 0.02)], by_text=lines)
+    model = ScriptedLLM([priced(says("hello"), 0.02)], by_text=lines)
     async with serving([Agent("talker", model=model, tools=[refund])], storage=request.param, folder=tmp_path) as one:
-        model.bus = one.rt.bus
         yield one
 
 

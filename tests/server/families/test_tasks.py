@@ -17,8 +17,8 @@ from harborage.identity import Identity
 from harborage.runtime.durable.engine import RunFailedError
 from harborage.store import LIVE, Change, Commit, Guard, Move, NewPause, NewRun, RunQuery, SessionQuery, Status
 from harborage.store.errors import EntryDamagedError
-from harborage.testing.llm import calls_tools, says
-from tests.kit.serving import STORAGES, PricedLLM, Served, priced, serving
+from harborage.testing.llm import ScriptedLLM, calls_tools, says
+from tests.kit.serving import STORAGES, Served, priced, serving
 from tests.kit.wire import ADA, BEN, EVE
 
 pytestmark = pytest.mark.anyio
@@ -60,9 +60,8 @@ async def served(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         "refund": [calls_tools(("refund", {"order": "7"}), reasoning="It was late."), says("done")],
         "fail": [ValueError("secret-4711")],
     }
-    model = PricedLLM([priced(says("hello", reasoning="Be kind."), 0.02)], by_text=lines)
+    model = ScriptedLLM([priced(says("hello", reasoning="Be kind."), 0.02)], by_text=lines)
     async with serving([Agent("talker", model=model, tools=[refund])], storage=request.param, folder=tmp_path) as one:
-        model.bus = one.rt.bus
         yield one
 
 

@@ -2,8 +2,9 @@
 
 `Metered` adds to each answer its latency, its tokens and its price. A price is never guessed: the price that the
 provider reports counts, then the prices of the operator, then the price table; without any of them the cost stays
-zero. `Governed` asks the governor that the caller configured. `Accounted` draws on the ambient account: each attempt is
-reserved before it is sent and settled afterwards.
+zero. `Counted` does the same for a client that the caller opened, as far as it reports what a call took, and for
+made-up answers, of which no event tells. `Governed` asks the governor that the caller configured. `Accounted` draws on
+the ambient account: each attempt is reserved before it is sent and settled afterwards.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 import msgspec
 
-from harborage.events import EventType, LLMCost, LLMCostRecordedPayload, LLMUsage
+from harborage.events import EventType, LLMCost, LLMCostRecordedPayload, LLMUsage, RecordBus
 from harborage.llm.account import CallEstimate, PriceUnknownError, accounting, current_account, step_of
 from harborage.llm.chain.conversation import (
     LIKELY,
@@ -33,9 +34,13 @@ from harborage.llm.errors import IncompleteAnswerError, LLMError, MalformedAnswe
 from harborage.llm.prices import Prices, in_dollars
 
 if TYPE_CHECKING:
+    from harborage.events import EventBus
     from harborage.llm.config import ConfigSnapshot, CostOverrides, Deps, ModelProfile
 
 _MILLION: Final = 1_000_000
+
+PriceOf = Callable[[str, Usage], Cost | None]
+"""Returns what a model's usage costs; None where that is not known."""
 
 
 class Metered(Layer):
@@ -110,17 +115,81 @@ class Metered(Layer):
         return Cost() if known is None else known
 
     def _record(self, model: str, profile: ModelProfile | None, answer: CompleteResponse) -> None:
-        who = caller_or_empty()
-        payload = LLMCostRecordedPayload(
-            identity=who,
-            model=model,
-            cost=_recorded_cost(answer.cost),
-            usage=_recorded_usage(answer.usage),
-            context_window_tokens=0 if profile is None else profile.context_window_tokens,
-            occurred_at=self._deps.clock.now(),
-            step=step_of(who.run_id) or msgspec.UNSET,
-        )
-        publish_event(self._deps, EventType.LLM_COST_RECORDED, payload, who=who)
+        publish_cost(self._deps, model, answer, 0 if profile is None else profile.context_window_tokens)
+
+    def is_counting_on(self, bus: EventBus | None) -> bool:
+        """Return whether what a call takes is counted by this bus."""
+        return self._deps.bus is bus
+
+
+class Counted(Layer):
+    """Counts what the answers of a client take that is not metered, in the totals of the run that calls it.
+
+    An answer of which neither tokens nor a cost are known adds nothing. With `is_announced` an event tells of it, as of
+    a metered call; without, the totals alone change.
+    """
+
+    def __init__(
+        self, inner: LLMClient, cfg: ConfigSnapshot, deps: Deps, *, price_of: PriceOf, is_announced: bool
+    ) -> None:
+        super().__init__(inner, cfg, deps)
+        self._price_of = price_of
+        self.is_announced = is_announced
+        self._totals = deps.bus if not is_announced and isinstance(deps.bus, RecordBus) else None
+
+    async def complete(self, request: CompleteRequest) -> CompleteResponse:
+        self._check_open()
+        answer = await self._inner.complete(request)
+        if self.is_announced or self._totals is not None:
+            self._count(request.model or self._cfg.model, answer)
+        return answer
+
+    def is_counting_on(self, bus: EventBus | None) -> bool:
+        """Return whether what a call takes is counted by this bus."""
+        return self._deps.bus is bus
+
+    def _count(self, model: str, answer: CompleteResponse) -> None:
+        """Count the answer. A client that is not ours may have put anything there, which must cost no caller it."""
+        usage = answer.usage if _is_usage(answer.usage) else Usage()
+        cost = answer.cost if _is_cost(answer.cost) else None
+        if cost is None and usage != Usage():
+            cost = self._price_of(model, usage)
+        if cost is None:
+            cost = Cost()
+        tokens = usage.total_tokens or usage.prompt_tokens + usage.completion_tokens
+        if not (tokens or cost.total_cost):
+            return
+        if self._totals is not None:
+            self._totals.add_usage(caller_or_empty(), tokens=tokens, cost=round((in_dollars(cost) or 0.0) * _MILLION))
+        else:
+            publish_cost(self._deps, model, msgspec.structs.replace(answer, usage=usage, cost=cost), 0)
+
+
+def _is_usage(usage: object) -> TypeGuard[Usage]:
+    """Return whether these are counts of tokens, none of them negative."""
+    names = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "total_tokens")
+    return isinstance(usage, Usage) and all(
+        isinstance(count := getattr(usage, name), int) and count >= 0 for name in names
+    )
+
+
+def _is_cost(cost: object) -> TypeGuard[Cost]:
+    return isinstance(cost, Cost) and is_amount(cost.total_cost) and cost.total_cost > 0
+
+
+def publish_cost(deps: Deps, model: str, answer: CompleteResponse, window_tokens: int) -> None:
+    """Publish what an answered call took, as an event of the run that made it; `window_tokens` is 0 if unknown."""
+    who = caller_or_empty()
+    payload = LLMCostRecordedPayload(
+        identity=who,
+        model=model,
+        cost=_recorded_cost(answer.cost),
+        usage=_recorded_usage(answer.usage),
+        context_window_tokens=window_tokens,
+        occurred_at=deps.clock.now(),
+        step=step_of(who.run_id) or msgspec.UNSET,
+    )
+    publish_event(deps, EventType.LLM_COST_RECORDED, payload, who=who)
 
 
 def _recorded_cost(cost: Cost) -> LLMCost:
@@ -186,9 +255,6 @@ _log = logging.getLogger(__name__)
 
 _LONGEST_ANSWER: Final = 4096
 _MAY_BE_CHARGED: Final = (IncompleteAnswerError, MalformedAnswerError, ProviderTimeoutError)
-
-PriceOf = Callable[[str, Usage], Cost | None]
-"""Returns what a model's usage costs; None where that is not known."""
 
 
 class Governed(Layer):

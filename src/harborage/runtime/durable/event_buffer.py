@@ -47,6 +47,13 @@ class Used(NamedTuple):
     tokens: int = 0
     cost: int = 0
 
+    def plus(self, other: Used) -> Used:
+        """Return the sum of both."""
+        return Used(self.tokens + other.tokens, self.cost + other.cost)
+
+
+NOTHING_USED: Final = Used()
+
 
 def used_in(events: Iterable[BufferedEvent]) -> Used:
     """Add up the calls of a model that these events tell of. A price in another currency is not counted."""
@@ -66,16 +73,18 @@ class RunEventBuffer:
 
     `on_added` is called for each new event, `on_flush_needed` when they should be stored now. Events of a step whose
     outcome is not recorded yet can be held back until it is. `hand_out` returns the number of a control that was
-    delivered to the run, which these events have to consume from then on; 0 for any other.
+    delivered to the run, which these events have to consume from then on; 0 for any other. `used` is what calls of a
+    model used that no event tells of, as far as no commit has stored it.
     """
 
-    __slots__ = ("_bus", "_end", "_hand_out", "_held", "_waiting", "on_added", "on_flush_needed")
+    __slots__ = ("_bus", "_end", "_hand_out", "_held", "_waiting", "on_added", "on_flush_needed", "used")
 
     def __init__(self, bus: RecordBus, who: Quadruple, hand_out: Callable[[ControlEvent], int]) -> None:
         self._bus = bus
         self._hand_out = hand_out
         self._waiting: list[BufferedEvent] = []
         self._held = 0
+        self.used = NOTHING_USED
         self.on_added: Callable[[], None] | None = None
         self.on_flush_needed: Callable[[], None] | None = None
         self._end = bus.attach_run(who, self)
@@ -88,6 +97,13 @@ class RunEventBuffer:
         self._waiting.append(BufferedEvent(event, data))
         if self.on_added is not None:
             self.on_added()
+
+    def add_usage(self, tokens: int, cost: int) -> None:
+        self.used = self.used.plus(Used(max(0, tokens), max(0, cost)))
+
+    def usage_stored(self, stored: Used) -> None:
+        """Forget what a commit has stored of `used`."""
+        self.used = Used(self.used.tokens - stored.tokens, self.used.cost - stored.cost)
 
     def consume(self, control: ControlEvent) -> None:
         """Mark the last event as the outcome of this control: the commit that stores it consumes the control.

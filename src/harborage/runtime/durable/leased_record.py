@@ -15,7 +15,7 @@ from harborage.errors import HarborageError, error_reason, error_text
 from harborage.identity import bound
 from harborage.runtime.durable.bodies import extract_bodies
 from harborage.runtime.durable.engine import RecordRefusedError, RunTakenError
-from harborage.runtime.durable.event_buffer import BufferedEvent, RunEventBuffer, used_in
+from harborage.runtime.durable.event_buffer import NOTHING_USED, BufferedEvent, RunEventBuffer, Used, used_in
 from harborage.runtime.durable.journal import is_outcome
 from harborage.runtime.loop.controls import ControlEvent
 from harborage.store import Change, Commit, Committed, Guard, RunQuery
@@ -88,6 +88,7 @@ class LeasedRecord:
         self._consumed: tuple[int, ...] = ()
         self._settles: tuple[SettlePause, ...] = ()
         self._uncertain_entries = self._uncertain_events = self._uncertain_settles = 0
+        self._uncertain_usage = NOTHING_USED
         self._flushing: asyncio.Task[None] | None = None
         self._was_refused = False
         self._commit_now = commit_now_of(store)
@@ -178,6 +179,7 @@ class LeasedRecord:
         progress = self._has_progress(entries)
         events = () if self._buffer is None else self._buffer.take_ready()
         consumed = self._pop_consumed() if run.sent else ()
+        used = self._used()
         try:
             done = self._commit_now(
                 self._build_commit(entries, _NO_BODIES, _PROGRESS if progress else None, consumed, events)
@@ -194,6 +196,7 @@ class LeasedRecord:
         if progress:
             run.attempts = 1
         if self._buffer is not None:
+            self._buffer.usage_stored(used)
             self._buffer.deliver(events, done)
 
     async def write(
@@ -364,7 +367,7 @@ class LeasedRecord:
         along: _Along = _NOTHING_ALONG,
     ) -> Committed:
         run, buffer = self._run, self._buffer
-        events = () if buffer is None else buffer.take_ready()
+        events, used = () if buffer is None else buffer.take_ready(), self._used()
         commit, settles = self._build_commit(entries, bodies, change, consumed, events, along), len(self._settles)
         try:
             if along.accepted is not None and self._commit_now is not None:
@@ -373,7 +376,7 @@ class LeasedRecord:
                 done = await self._store.commit(commit)
         except asyncio.CancelledError:
             self._uncertain_entries, self._uncertain_events = len(entries), len(events)
-            self._uncertain_settles = settles
+            self._uncertain_settles, self._uncertain_usage = settles, used
             self._put_back(events)
             raise
         except LeaseLostError:
@@ -392,17 +395,25 @@ class LeasedRecord:
             self._put_back(events)
             raise
         self._uncertain_entries = self._uncertain_events = self._uncertain_settles = 0
+        self._uncertain_usage = NOTHING_USED
         run.position += len(entries)
         self._consumed = self._consumed[len(consumed) :]
         self._settles = self._settles[settles:]
         if buffer is not None:
+            buffer.usage_stored(used)
             buffer.deliver((*events, *along.events), done)
         return done
+
+    def _used(self) -> Used:
+        """Return what the run's calls of a model used that no event tells of, which the next commit adds."""
+        return NOTHING_USED if self._buffer is None else self._buffer.used
 
     def _deliver_uncertain_events(self) -> None:
         """Deliver the events that an append which was cut short has stored; they are not stored again."""
         unsure, self._uncertain_events = self._uncertain_events, 0
         if self._buffer is not None:
+            self._buffer.usage_stored(self._uncertain_usage)
+            self._uncertain_usage = NOTHING_USED
             events = self._buffer.take_ready()
             self._buffer.deliver(events[:unsure], Committed())
             self._buffer.put_back(events[unsure:])
@@ -423,7 +434,7 @@ class LeasedRecord:
         guard = Guard(lease=self._run.lease, position=self._run.position)
         if along is not _NOTHING_ALONG:
             events = (*events, *along.events)
-        if events and any(used := used_in(events)):
+        if any(used := used_in(events).plus(self._used())):
             change = _NOTHING_CHANGED if change is None else change
             change = replace(change, tokens=change.tokens + used.tokens, cost=change.cost + used.cost)
         commit = Commit(guard=guard, entries=tuple(entries), bodies=bodies, change=change, consumed=consumed)
