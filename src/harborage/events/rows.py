@@ -49,6 +49,11 @@ def encode_event(event: Event) -> NewEvent:
     return NewEvent(type=str(event.type), data=data, run_id=event.identity.run_id, at=micros(event.occurred_at))
 
 
+def task_head(task_id: str) -> str:
+    """Return the text with which the data of every event begins whose payload is about this task alone."""
+    return codec.encode(_Stored({"TaskID": task_id}), "event").decode().removesuffix("}}")
+
+
 def decode_event(row: EventRow) -> Event:
     """Return the event of a row, its payload as a `RedactedMap`.
 

@@ -155,13 +155,15 @@ class EventCountQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which events to count, in slots of `bucket` nanoseconds from the moment `start` on, in nanoseconds since 1970.
 
     They are in one of these sessions, of one of these users of one of these tenants; `since` is included, `until` is
-    not. No run ids are all runs, no types all types.
+    not. No run ids are all runs, no types all types. With run ids, events `task.…` whose data begins with one of
+    `task_heads` count too: they name their run in their payload alone.
     """
 
     tenants: tuple[str, ...]
     users: tuple[str, ...]
     sessions: tuple[str, ...]
     run_ids: tuple[str, ...] = ()
+    task_heads: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     since: int
     until: int

@@ -49,15 +49,17 @@ async def served(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
             yield await stack.enter_async_context(one)
 
 
-async def happened(served: Served, ago: float, *, who: Identity = ADA, run: str = "r", resumed: bool = False) -> None:
-    """Publish an event that happened so many seconds ago."""
+async def happened(
+    served: Served, ago: float, *, who: Identity = ADA, run: str = "r", resumed: bool = False, of: str | None = None
+) -> None:
+    """Publish an event that happened so many seconds ago; `of` is the run that it is under, if not that of its task."""
     at = served.server.services.clock.now() - timedelta(seconds=ago)
     kind, payload = (
         (EventType.TASK_RESUMED, TaskResumedPayload(run))
         if resumed
         else (EventType.TASK_PAUSED, TaskPausedPayload(run))
     )
-    await served.rt.bus.publish(Event(kind, who.with_run(run), payload, at))
+    await served.rt.bus.publish(Event(kind, who.with_run(run if of is None else of), payload, at))
 
 
 async def counts(served: Served, window: int = 10, bucket: int = 10, **options: Any) -> list[dict[str, int]]:
@@ -100,6 +102,34 @@ async def test_thirty_days_in_one_slice(served: Served) -> None:
     assert await counts(served, month, month) == [{"task.paused": 1}]
     assert await counts(served, month, month, who=ADA_TOO) == [{}]
     assert await counts(served, month, month, session_ids=["never"]) == [{}]
+
+
+async def test_the_events_of_a_task_count_for_its_run(served: Served) -> None:
+    """They are under the run that spawned it, or under none, and name the task in their payload."""
+    odd = 'r"\\é%'
+    await happened(served, 5, run="r", of="")
+    await happened(served, 5, run="r1", of="")
+    await happened(served, 5, run="child", of="r", resumed=True)
+    await happened(served, 5, run=odd, of="")
+    assert await counts(served, run_ids=["r"]) == [{"task.paused": 1, "task.resumed": 1}]
+    assert await counts(served, run_ids=["child"]) == [{"task.resumed": 1}]
+    assert await counts(served, run_ids=["r", "child"], event_types=["task.resumed"]) == [{"task.resumed": 1}]
+    assert await counts(served, run_ids=[odd]) == [{"task.paused": 1}]
+    assert await counts(served, run_ids=["r", "r1"], session_ids=["never"]) == [{}]
+
+
+async def test_a_run_is_counted_from_its_start_to_its_end(tmp_path: Path) -> None:
+    """What happens to its task is among its events."""
+    async with serving(storage="sqlite", folder=tmp_path) as one:
+        run = await one.rt.start("hello", who=ADA)
+        await run.finished()
+        body = {"filter": {"run_ids": [run.id]}, "window": HOUR, "bucket": HOUR}
+        (bucket,) = (await one.wire.post("events.aggregate", body)).json["buckets"]
+    assert {kind: n for kind, n in bucket["counts"].items() if kind.startswith("task.")} == {
+        "task.spawned": 1,
+        "task.started": 1,
+        "task.completed": 1,
+    }
 
 
 async def test_filters_narrow(served: Served) -> None:
@@ -166,7 +196,10 @@ async def test_a_client_counts_its_own(served: Served) -> None:
     {"session_ids": ["s-1", "s-2"]},
 ])  # fmt: skip
 async def test_more_than_ones_own_needs_a_scope(served: Served, wanted: dict[str, list[str]]) -> None:
-    """Another tenant or user, or several sessions; it is checked before the window."""
+    """Another tenant or user, or several sessions; it is checked before the window.
+
+    Other servers count a single other user's events of the tenant for everybody; here nobody counts another's work.
+    """
     reply = await served.wire.post("events.aggregate", {"filter": wanted, "window": 1})
     assert (reply.status, reply.code) == (403, "identity_scope_required")
     for scope in ("admin", "console:fleet"):

@@ -18,6 +18,7 @@ from harborage.events import (
     needs_admin,
     unix_ns,
 )
+from harborage.events.rows import task_head
 from harborage.protocol.errors import Code, ProtocolError
 from harborage.protocol.methods import TokenScope
 from harborage.protocol.wire.events import AggregateEvents, CountedBucket, EventsAggregated
@@ -82,11 +83,13 @@ def _query(asked: AggregateEvents, who: Identity, now: int) -> EventCountQuery:
         since = max(since, unix_ns(wanted.since) // _MICRO)
     if wanted.until is not None:
         until = min(until, unix_ns(wanted.until) // _MICRO)
+    run_ids = _named(wanted.run_ids)
     return EventCountQuery(
         tenants=_named(wanted.tenant_ids) or (who.tenant_id,),
         users=_named(wanted.user_ids) or (who.user_id,),
         sessions=_named(wanted.session_ids) or (who.session_id,),
-        run_ids=_named(wanted.run_ids),
+        run_ids=run_ids,
+        task_heads=tuple(map(task_head, run_ids)),
         types=_named(wanted.event_types),
         since=since,
         until=until,
@@ -116,13 +119,18 @@ async def _retained(bus: EventBus, query: EventCountQuery) -> list[EventCount]:
 def _slots(found: Iterable[Event], query: EventCountQuery) -> Iterable[tuple[int, str]]:
     for event in found:
         who = event.identity
-        if event.occurred_at is None or (query.run_ids and who.run_id not in query.run_ids):
+        if event.occurred_at is None or (query.run_ids and not _is_of(event, query.run_ids)):
             continue
         if not (who.tenant_id in query.tenants and who.user_id in query.users and who.session_id in query.sessions):
             continue
         at = unix_ns(event.occurred_at)
         if query.since <= at // _MICRO < query.until and (not query.types or event.type in query.types):
             yield (at - query.start) // query.bucket, str(event.type)
+
+
+def _is_of(event: Event, run_ids: tuple[str, ...]) -> bool:
+    """Return whether an event is of one of these runs; that of a task may name its run in the payload alone."""
+    return event.identity.run_id in run_ids or getattr(event.payload, "task_id", "") in run_ids
 
 
 def _buckets(query: EventCountQuery, count: int, counted: Iterable[EventCount]) -> Iterable[CountedBucket]:

@@ -71,6 +71,7 @@ def find_events(rows: Iterable[EventRow], query: EventQuery) -> list[EventRow]:
 def count_events(logs: Mapping[Identity, Sequence[EventRow]], query: EventCountQuery) -> list[EventCount]:
     """How many events a query finds, by slot and type."""
     counts: Counter[tuple[int, str]] = Counter()
+    heads = tuple(head.encode() for head in query.task_heads)
     for who, rows in logs.items():
         if not (who.tenant_id in query.tenants and who.user_id in query.users and who.session_id in query.sessions):
             continue
@@ -78,7 +79,10 @@ def count_events(logs: Mapping[Identity, Sequence[EventRow]], query: EventCountQ
             ((row.at * 1_000 - query.start) // query.bucket, row.type)
             for row in rows
             if query.since <= row.at < query.until
-            and row.run_id in (query.run_ids or (row.run_id,))
+            and (
+                row.run_id in (query.run_ids or (row.run_id,))
+                or (row.type.startswith("task.") and bytes(row.data).startswith(heads))
+            )
             and row.type in (query.types or (row.type,))
         )
     return [EventCount(*key, count) for key, count in sorted(counts.items())]

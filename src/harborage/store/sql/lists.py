@@ -157,8 +157,9 @@ class Lists:
 
     def event_counts(self, query: EventCountQuery) -> Statement:
         """How many events a query finds, by slot and type."""
-        asked = [f"event_has_{name}" for name in ("run_ids", "types") if getattr(query, name)]
-        values = self._values(query, "tenants users sessions run_ids types since until start bucket")
+        asked = ["event_of_runs"] if query.run_ids else []
+        asked += ["event_has_types"] if query.types else []
+        values = self._values(query, "tenants users sessions run_ids task_heads types since until start bucket")
         pieces = ("event_by_sessions", "event_between", *asked)
         return self._statement(("event_counts",), pieces, ("event_counted",), values)
 

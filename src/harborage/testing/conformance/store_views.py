@@ -187,6 +187,16 @@ async def events_are_counted(bench: StoreBench) -> None:
     )
     expect_equal(await counts(wide), [(0, "a", 3 * len(everyone)), (0, "b", 3 * len(everyone))], "of all")
     expect_equal(await counts(replace(wide, users=("nobody",))), [], "of a user that is not there")
+    told = (
+        (b'{"of":"\xc3\xa9","x":1}', "task.a"),
+        (b'{"of":"\xc3\xa9e"}', "task.a"),
+        (b'{"of":"\xc3\xa9"}', "a"),
+        (b"{", "task.a"),
+    )
+    inside = tuple(NewEvent(type=kind, data=data, at=5_000) for data, kind in told)
+    await store.commit(Commit(who=ME, events=inside))
+    late = replace(mine, since=5_000, until=5_001, bucket=10**15, run_ids=("x",), task_heads=('{"of":"é"', '{"of":"%"'))
+    expect_equal(await counts(late), [(0, "task.a", 1)], "of a task that is named in its data alone")
 
 
 async def orphans_are_found(bench: StoreBench) -> None:

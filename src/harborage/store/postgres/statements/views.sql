@@ -88,6 +88,15 @@ event.session = any(array(
 -- name: event_has_run_ids
 event.run = any(:run_ids::text[])
 
+-- name: event_of_runs
+(
+  event.run = any(:run_ids::text[])
+  or event.type like 'task.%' and exists (
+    select 1 from unnest(:task_heads::text[]) as head
+    where substring(event.data from 1 for octet_length(convert_to(head, 'UTF8'))) = convert_to(head, 'UTF8')
+  )
+)
+
 -- name: event_has_types
 event.type = any(:types::text[])
 

@@ -193,6 +193,15 @@ WHERE body.digest = :digest AND run.run_id = :run_id;
 -- name: event_has_run_ids
 event.run IN (SELECT value FROM json_each(:run_ids))
 
+-- name: event_of_runs
+(
+  event.run IN (SELECT value FROM json_each(:run_ids))
+  OR event.type GLOB 'task.*' AND EXISTS (
+    SELECT 1 FROM json_each(:task_heads) AS head
+    WHERE substr(event.data, 1, length(CAST(head.value AS BLOB))) = CAST(head.value AS BLOB)
+  )
+)
+
 -- name: event_has_types
 event.type IN (SELECT value FROM json_each(:types))
 
