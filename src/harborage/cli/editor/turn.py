@@ -27,7 +27,6 @@ from harborage.runtime.loop.context import Context
 from harborage.runtime.result import tree_usage
 from harborage.runtime.run_events import RunEvents
 from harborage.runtime.starting import MESSAGE
-from harborage.server.ag_ui.records import Record
 from harborage.store import LIVE, RunQuery
 
 if TYPE_CHECKING:
@@ -190,8 +189,7 @@ class Turn:
     ) -> None:
         updates = self._updates
         assert updates is not None
-        record = Record(self._runtime.parts, run.id, heavy_bytes=HEAVY_BYTES)
-        async with aclosing(record.whole(self._events(run, subscription))) as events:
+        async with aclosing(self._events(run, subscription)) as events:
             async for event in events:
                 for update in updates.take(event):
                     await self._send(update)

@@ -21,7 +21,6 @@ from harborage.server.ag_ui import events as sent
 from harborage.server.ag_ui.answers import answer_of, interrupt, read_mark
 from harborage.server.ag_ui.errors import RefusedError, refused
 from harborage.server.ag_ui.inputs import Asked, echoed
-from harborage.server.ag_ui.records import Record
 from harborage.server.ag_ui.translation import Translation
 from harborage.server.questions import check_answer, open_questions, send_answer
 from harborage.store import LIVE, RunQuery
@@ -177,8 +176,7 @@ class Threads:
                 for one in self._ended(translation, asked, left, run):
                     yield one
                 return
-        record = Record(self._services.parts, run.id, heavy_bytes=self._services.options.heavy_bytes)
-        async with aclosing(_limited(record.whole(self._reading(going)))) as reading:
+        async with aclosing(_limited(self._reading(going))) as reading:
             async for event in reading:
                 for one in translation.take(event):
                     yield one
