@@ -7,10 +7,15 @@ from typing import Any
 import msgspec
 
 from harborage.protocol.methods import ALL_METHODS
+from harborage.server.a2a import description as a2a
+from harborage.server.ag_ui import description as ag_ui
 from harborage.server.application import Server
 from harborage.server.families.table import ENDPOINTS
-from harborage.server.openai.description import PATHS
+from harborage.server.mcp_endpoint import description as mcp
+from harborage.server.openai import description as openai
 from tests.kit.wire import Wire
+
+OTHERS = {**openai.PATHS, **ag_ui.PATHS, **mcp.PATHS, **a2a.PATHS}
 
 
 async def document_of(wire: Wire) -> Any:
@@ -21,13 +26,25 @@ async def document_of(wire: Wire) -> Any:
 
 
 async def test_every_method_that_is_offered_has_its_path(server: Server, wire: Wire) -> None:
-    """And no other, beside the paths that clients of OpenAI know; the stream of events is among them."""
+    """And no other, beside those of other protocols; the stream of events is among them."""
     paths = (await document_of(wire))["paths"]
-    assert paths.keys() >= PATHS.keys()
-    paths = {path: item for path, item in paths.items() if path not in PATHS}
+    assert paths.keys() >= OTHERS.keys()
+    paths = {path: item for path, item in paths.items() if path not in OTHERS}
     offered = {ALL_METHODS[name].path for name, one in ENDPOINTS.items() if one.is_offered(server.services)}
     assert paths.keys() == offered | {"/v1/events"}
     assert all(list(item) == (["get"] if path == "/v1/events" else ["post"]) for path, item in paths.items())
+
+
+async def test_every_route_of_a_way_in_is_described(server: Server) -> None:
+    """With its verbs, and no other is."""
+    ways = (server.openai, server.ag_ui, server.a2a)
+    routes = [route for way in ways for route in way.routes()]
+    served = {(route.path.replace(":path}", "}"), verb) for route in routes for verb in route.methods or ()}
+    described = {(path, verb.upper()) for path, item in OTHERS.items() for verb in item}
+    names = {path.replace("{name}", "{model}") for path, _ in served}
+    assert names | {"/mcp"} == OTHERS.keys()
+    verbs = {(path.replace("{name}", "{model}"), verb) for path, verb in served if verb != "HEAD"}
+    assert verbs | {("/mcp", "POST")} == described
 
 
 async def test_every_reference_leads_to_a_shape(wire: Wire) -> None:

@@ -20,6 +20,7 @@ from harborage.events import REDACTOR_DRIVERS, BusClosedError
 from harborage.ids import new_id
 from harborage.protocol.methods import ALL_METHODS, METHODS
 from harborage.runtime.durable.engine import RuntimeClosedError
+from harborage.server.a2a.routes import A2ARoutes
 from harborage.server.ag_ui.routes import AgUiRoutes
 from harborage.server.auth.gate import Gate, GateMissingError, TokenGate
 from harborage.server.dispatch import Dispatcher
@@ -146,6 +147,7 @@ class Server:
         self.streams = Streams(self.services, gate)
         self.openai = OpenAIRoutes(self.services, gate)
         self.ag_ui = AgUiRoutes(self.services, gate)
+        self.a2a = A2ARoutes(self.services, gate)
         self._document: Response | None = None
         self._dispatcher = Dispatcher(self.services, gate, ENDPOINTS)
         self._others = Starlette(routes=[*routes, *self._routes()])
@@ -175,6 +177,7 @@ class Server:
         self.streams.drain()
         self.openai.drain()
         self.ag_ui.drain()
+        self.a2a.drain()
 
     def _routes(self) -> list[BaseRoute]:
         families = [Route(f"/v1/{family}/{{verb:path}}", _Posted(self._dispatcher)) for family in _FAMILIES]
@@ -185,6 +188,7 @@ class Server:
             Route("/v1/openapi.json", self._openapi, methods=["GET"]),
             *self.openai.routes(),
             *self.ag_ui.routes(),
+            *self.a2a.routes(),
             *McpRoutes(self.services, self.gate).routes(),
             *families,
             Links(self.services).route(),
@@ -198,7 +202,10 @@ class Server:
         if self._document is None:
             from harborage import __version__
             from harborage.protocol.openapi import Shapes, document
-            from harborage.server.openai.description import PATHS
+            from harborage.server.a2a import description as a2a
+            from harborage.server.ag_ui import description as ag_ui
+            from harborage.server.mcp_endpoint import description as mcp
+            from harborage.server.openai import description as openai
 
             shapes = {
                 name: Shapes(endpoint.request, endpoint.answer)
@@ -206,7 +213,8 @@ class Server:
                 if endpoint.is_offered(self.services)
             }
             title = self.services.options.display_name or "Harborage"
-            made = document(shapes, ALL_METHODS.values(), title=title, version=__version__, others=PATHS)
+            others = {**openai.PATHS, **ag_ui.PATHS, **mcp.PATHS, **a2a.PATHS}
+            made = document(shapes, ALL_METHODS.values(), title=title, version=__version__, others=others)
             self._document = json_response(made)
         return self._document
 

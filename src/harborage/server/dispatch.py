@@ -20,7 +20,7 @@ from harborage.protocol.decoding import parse_body, read_request
 from harborage.protocol.errors import Code, ErrorBody, ProtocolError
 from harborage.protocol.methods import ALL_METHODS, CONTROL_PATH, IdentityRule, Method
 from harborage.protocol.wire.common import IdentityScope
-from harborage.server.http import CLOSE, NO_HEADERS, PeerTooSlowError, read_body, send_json, until_gone
+from harborage.server.http import CLOSE, NO_HEADERS, PeerTooSlowError, address_of, read_body, send_json, until_gone
 from harborage.server.identity import check_identity, check_impersonation, claimed_identity, is_impersonation
 from harborage.server.services import Call, Caller, Endpoints, Services
 
@@ -86,7 +86,7 @@ class Dispatcher:
             who=caller.who,
             services=self._services,
             asked=identity,
-            base_url=self._services.options.base_url or _address(request),
+            base_url=self._services.options.base_url or address_of(request),
             gone=partial(until_gone, request),
         )
         if method.identity is IdentityRule.EXACT and is_impersonation(identity):
@@ -127,9 +127,3 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - the action is done, whatever its audit raises
             self._services.logger.error("the audit of an impersonation was not published: %s", error_summary(error))
         return answer
-
-
-def _address(request: Request) -> str:
-    """Where the caller reached this application: scheme, host, and the path under which it is mounted."""
-    scope = request.scope
-    return f"{scope['scheme']}://{request.headers.get('host', '')}{scope.get('root_path', '')}"

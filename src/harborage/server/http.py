@@ -21,6 +21,7 @@ NO_HEADERS: Final[Headers] = {}
 CLOSE: Final[Headers] = {"connection": "close"}
 """Ends the connection behind the answer."""
 
+_SESSION: Final = b"x-harbor-session"
 _encoder: Final = msgspec.json.Encoder()
 
 
@@ -78,6 +79,22 @@ async def read_body(request: Request, cap: int, timeout: float) -> bytes:
     if seen > cap:
         raise _too_long(cap)
     return bytes(kept)
+
+
+def address_of(request: Request) -> str:
+    """Where the caller reached this application: scheme, host, and the path under which it is mounted."""
+    scope = request.scope
+    return f"{scope['scheme']}://{request.headers.get('host', '')}{scope.get('root_path', '')}"
+
+
+def with_session(request: Request, session: str) -> Request:
+    """Return a request that names a session in its header, so that a token without one is enough; one that does so is
+    left as it is."""
+    headers: list[Any] = request.scope["headers"]
+    if any(name == _SESSION for name, value in headers if value.strip()):
+        return request
+    named = [*headers, (_SESSION, session.encode("latin-1"))]
+    return Request({**request.scope, "headers": named}, request.receive)
 
 
 async def until_gone(request: Request) -> None:

@@ -66,6 +66,11 @@ class OpenRequests:
         """How many requests wait."""
         return len(self._open)
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the server stops, so that nothing new shall begin."""
+        return self._is_stopping
+
     def drain(self) -> None:
         """End those that are open, and each that comes."""
         self._is_stopping = True
@@ -113,13 +118,20 @@ class OpenRequests:
         )
 
     def stream(
-        self, frames: Frames, on_gone: Callable[[], Awaitable[None]] | None = None, close: Callable[[], None] = _nothing
+        self,
+        frames: Frames,
+        on_gone: Callable[[], Awaitable[None]] | None = None,
+        close: Callable[[], None] = _nothing,
+        *,
+        last_frame: Callable[[Exception], bytes] | None = None,
     ) -> Response:
         """Return an answer that sends these frames.
 
-        `on_gone` is called when the client leaves before their end, `close` in any case.
+        `on_gone` is called when the client leaves before their end, `close` in any case. `last_frame` is another one
+        than that of all requests.
         """
-        return _Stream(self, self._services, frames, self._last_frame, on_gone, close)
+        last = self._last_frame if last_frame is None else last_frame
+        return _Stream(self, self._services, frames, last, on_gone, close)
 
 
 async def _watch(receive: Receive, scope: CancelScope, is_gone: asyncio.Event) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 from starlette.requests import ClientDisconnect, Request
@@ -18,7 +18,7 @@ from harborage.server.ag_ui.errors import RefusedError, refusal
 from harborage.server.ag_ui.events import RunError, Sent, frame
 from harborage.server.ag_ui.inputs import MAX_BODY, read_input
 from harborage.server.ag_ui.serving import Threads
-from harborage.server.http import read_body
+from harborage.server.http import read_body, with_session
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from harborage.server.auth.gate import Gate
     from harborage.server.services import Services
 
-_SESSION: Final = b"x-harbor-session"
+_SESSION: Final = "x-harbor-session"
+_NO_SESSION: Final = "ag-ui"
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -68,8 +69,8 @@ class AgUiRoutes:
 
     async def _run(self, request: Request) -> Response:
         try:
-            named = request.headers.get(_SESSION.decode(), "").strip()
-            caller = await self._gate.verify(_with_session(request))
+            named = request.headers.get(_SESSION, "").strip()
+            caller = await self._gate.verify(with_session(request, _NO_SESSION))
             asked = read_input(await read_body(request, MAX_BODY, self._services.options.body_timeout))
             thread = asked.input.thread_id
             if named and named != thread:
@@ -160,11 +161,3 @@ async def _watch(receive: Receive, scope: CancelScope, is_gone: asyncio.Event) -
         pass
     is_gone.set()
     scope.cancel()
-
-
-def _with_session(request: Request) -> Request:
-    """Return a request that names a session, as its thread will: a token without one is enough here."""
-    headers: list[Any] = request.scope["headers"]
-    if any(name == _SESSION for name, value in headers if value.strip()):
-        return request
-    return Request({**request.scope, "headers": [*headers, (_SESSION, b"ag-ui")]})

@@ -6,20 +6,9 @@ from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Any, Final
 
+from harborage.server.described import EVENTS, JSON, TEXT, named, operation, refusals
+
 _TAG: Final = "openai"
-_JSON: Final = "application/json"
-_MEANINGS: Final = {
-    400: "the input, or a parameter of it, cannot be used",
-    401: "not known who asks",
-    403: "a scope is missing",
-    404: "no such agent, run or question for the caller",
-    405: "runs are records, and are not deleted",
-    409: "it does not fit where the run is",
-    429: "too many at once",
-    500: "the run did not reach its goal, or the server failed",
-    503: "the server is stopping",
-    504: "the run takes longer than a request waits; it goes on",
-}
 _ERROR: Final = {
     "type": "object",
     "required": ["error"],
@@ -38,58 +27,34 @@ _ERROR: Final = {
 }
 _READS: Final = (401, 404, 500, 503)
 _RUNS: Final = (400, 401, 404, 409, 429, 500, 503, 504)
-_SESSION: Final = {
-    "name": "X-Harbor-Session",
-    "in": "header",
-    "required": False,
-    "description": "The session; that of the token by default.",
-    "schema": {"type": "string"},
-}
 _KEY: Final = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
     "description": "The same key starts one run.",
-    "schema": {"type": "string"},
+    "schema": TEXT,
 }
-
-
-def _named(name: str, text: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "description": text, "schema": {"type": "string"}}
 
 
 def _operation(
     name: str, summary: str, statuses: Iterable[int], *parameters: dict[str, Any], body: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """One operation; `body` are the parameters that its body must have, and a stream is possible where there is one."""
-    answer = {_JSON: {"schema": {"type": "object"}}}
-    described: dict[str, Any] = {
-        "operationId": f"{_TAG}.{name}",
-        "tags": [_TAG],
-        "summary": summary,
-        "parameters": [_SESSION, *parameters],
-        "responses": {
-            "200": {"description": "What was asked for.", "content": answer},
-            **{
-                str(status): {"description": _MEANINGS[status], "content": {_JSON: {"schema": _ERROR}}}
-                for status in statuses
-            },
-        },
-    }
-    if body:
-        schema = {"type": "object", "required": list(body), "properties": {"model": {"type": "string"}}}
-        described["requestBody"] = {"required": True, "content": {_JSON: {"schema": schema}}}
-        answer["text/event-stream"] = {"schema": {"type": "string"}}
-    return described
+    answers: dict[str, Any] = {JSON: {"schema": {"type": "object"}}}
+    refused = refusals(statuses, _ERROR)
+    if not body:
+        return operation(_TAG, name, summary, answers, refused, *parameters)
+    schema = {"type": "object", "required": list(body), "properties": {"model": TEXT}}
+    return operation(_TAG, name, summary, {**answers, **EVENTS}, refused, *parameters, body=schema)
 
 
-_ID: Final = _named("id", "The id of the run.")
+_ID: Final = named("id", "The id of the run.")
 
 PATHS: Final = MappingProxyType(
     {
         "/v1/models": {"get": _operation("models.list", "The agents, as models.", (401, 500))},
         "/v1/models/{model}": {
-            "get": _operation("models.retrieve", "One agent, as a model.", _READS, _named("model", "Its name."))
+            "get": _operation("models.retrieve", "One agent, as a model.", _READS, named("model", "Its name."))
         },
         "/v1/chat/completions": {
             "post": _operation("chat", "Chat with an agent.", _RUNS, _KEY, body=("model", "messages"))
