@@ -1,6 +1,6 @@
 """Time as an argument: nothing in Harborage reads the wall clock behind the caller's back.
 
-`Clock` tells the time, which is all that most code needs. `Timers` also calls back later; the system clock and
+`Clock` has the time, which is all that most code needs. `Timers` also calls back later; the system clock and
 the test kit's fake clock are both.
 """
 
@@ -159,7 +159,7 @@ class _Line:
 
 
 def timers_of(clock: Clock) -> Timers:
-    """The timers that go with `clock`: its own, or the event loop's for a clock that only tells the time."""
+    """The timers that go with `clock`: its own, or the event loop's for a clock that only has the time."""
     return clock if isinstance(clock, Timers) else SYSTEM_CLOCK
 
 

@@ -145,7 +145,7 @@ def checked_instructions(instructions: Any, planner: PlannerChoice | None) -> st
     """Accept a text, or a function of the context of a run.
 
     Raises:
-        InvalidOptionError: it is neither, a function that takes no context, or one for a planner that cannot be told.
+        InvalidOptionError: it is neither, a function that takes no context, or one for a planner without instructions.
     """
     if isinstance(instructions, str):
         return instructions

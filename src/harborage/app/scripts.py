@@ -162,11 +162,11 @@ async def start_run(agent: Agent[Any, T], goal: Goal, *, deps: Any = None, **cho
         check_media(media, started.agent, os.environ)
     name = f"key-{quote(key, safe='')}" if key else f"run-{new_id()}"
     given.setdefault("who", Identity("local", _user(), name))
-    return await runtime.start(started, goal, deps=deps, scope=Scope.ADMIN, **given)  # nobody else's machine
+    return await runtime.start(started, goal, deps=deps, scope=Scope.ADMIN, **given)  # the machine of its caller alone
 
 
 def _identity_of(value: Any) -> Any:
-    """What tells one choice of an agent's option from another: the value itself, or which object it is."""
+    """What distinguishes one choice of an agent's option from another: the value itself, or which object it is."""
     if isinstance(value, str | Model):
         return value
     return tuple(map(_identity_of, value)) if isinstance(value, list | tuple) else id(value)

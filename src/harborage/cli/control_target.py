@@ -147,7 +147,7 @@ class _StoredSender:
         self.run = Run(record.quadruple, engine, bus, pauses, scope=Scope.ADMIN)
 
     async def send(self, type: ControlType, payload: dict[str, Any]) -> ControlFate:
-        """Queue a control; nobody waits here for the worker that applies it."""
+        """Queue a control, without waiting for the worker that applies it."""
         event_id = new_id()
         await self.run.control(type, payload, event_id=event_id)
         return ControlFate(event_id=event_id, control=str(type), fate="sent")

@@ -66,7 +66,7 @@ def doctor(
     answer of each overdue item.
 
     A database that was copied or left without its log lacks its last commits.
-    That is reported until --accept-loss, whoever opens the file meanwhile.
+    That is reported until --accept-loss, also if the file is opened meanwhile.
 
     Exit codes:
       0  nothing needs you

@@ -1,4 +1,4 @@
-"""Events as text: one line each, runs that a stream tells of, and the tree of what a run did. Pure."""
+"""Events as text: one line each, the runs of a stream, and the tree of what a run did. Pure."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _short(value: Any) -> str:
 
 
 class SeenRun(msgspec.Struct, kw_only=True):
-    """A run as far as a stream tells of it."""
+    """A run as far as a stream shows it."""
 
     run_id: str
     status: str = "unknown"

@@ -26,7 +26,7 @@ _MOST = 160
 
 
 async def show_run(url: str, wanted: str, *, is_json: bool) -> int:
-    """Show a run of a server step by step, or as far as a server tells that keeps no record; returns the exit code.
+    """Show a run of a server step by step, or as far as a server shows it that keeps no record; returns the exit code.
 
     Raises:
         RunNotFoundError, AmbiguousRunError: it names none, or several.

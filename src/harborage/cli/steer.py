@@ -33,7 +33,7 @@ _TEXT = "The goal of redirect, the text of user_message, the number of prioritiz
 _PAYLOAD = "The payload as a JSON object, in place of TEXT."
 _TOKEN = "The question that approve, reject or resume answers."
 
-Json: TypeAlias = Annotated[bool, flag("Print JSON: what became of the control.")]
+Json: TypeAlias = Annotated[bool, flag("Print JSON: the outcome of the control.")]
 DryRun: TypeAlias = Annotated[bool, flag("Only say what would be sent, and to which run.")]
 Control: TypeAlias = Literal[
     "cancel",

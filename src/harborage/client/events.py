@@ -1,7 +1,7 @@
 """A stream of events that comes back: it resumes where it was cut, without a gap and without a repeat.
 
-The reader's pace is the stream's: while nobody asks for the next event nothing is read from the socket, and the server
-goes on from its log later. What the server no longer has is told by a `bus.dropped` event in its place.
+The reader's pace is the stream's: until the next event is asked for nothing is read from the socket, and the server
+goes on from its log later. In place of what the server no longer has there is a `bus.dropped` event.
 """
 
 from __future__ import annotations

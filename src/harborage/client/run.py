@@ -40,7 +40,7 @@ _PAGE: Final = 200
 
 
 class ControlFate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of a control: `applied`, `failed` or `rejected`, or `sent` where the run has not reached it yet.
+    """The outcome of a control: `applied`, `failed` or `rejected`, or `sent` where the run has not reached it yet.
 
     `why` is the code of a control that was not applied.
     """
@@ -61,7 +61,7 @@ class RemoteRun(RecordedRun, Generic[OutT_co]):
     """A handle of one run on a server, for a caller with `scope`. Get one from `RemoteRuntime.start` or `.run`.
 
     Its methods are those of `harborage.Run`. Every control has an id of its own, so one that is sent again after a lost
-    answer counts once. A control returns once the server has it in its log; what became of it is `send_and_wait`, and
+    answer counts once. A control returns once the server has it in its log; its outcome is that of `send_and_wait`, and
     the events say it.
     """
 

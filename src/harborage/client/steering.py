@@ -1,4 +1,4 @@
-"""A control that is sent and watched: what the run makes of it, told by the one event that carries its id."""
+"""A control that is sent and watched: what the run makes of it, from the one event with its id."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPEN_S: Final = 5.0
 async def send_and_wait(
     run: RemoteRun[Any], connection: Connection, type: ControlType, payload: Mapping[str, Any], seconds: float
 ) -> ControlFate:
-    """Send a control, and return what became of it within `seconds`; `sent` where the run has not reached it.
+    """Send a control, and return its outcome within `seconds`; `sent` where the run has not reached it.
 
     Raises:
         Exception: as of `RemoteRun.control`.

@@ -118,7 +118,7 @@ class PatternRedactor:
             raise RedactionFailedError(f"audit: redaction failed: {type(error).__name__}", rule=RULES[0]) from error
 
     def has_nothing_to_mask(self, text: str) -> bool:
-        """Whether a JSON text can be told to hold nothing that `redact` would replace, without decoding it.
+        """Whether a JSON text surely holds nothing that `redact` would replace, found without decoding it.
 
         False says nothing: a text with escapes, or with the word of a rule in it, has to be decoded and redacted.
         """

@@ -84,7 +84,7 @@ class Tail:
             if number > self.last:  # the others were read meanwhile, and delivered
                 self._ahead[number] = event
             elif number <= self._found:
-                # Stored before the first look at the store had its answer, and delivered by nobody since.
+                # Stored before the first look at the store had its answer, and not delivered since.
                 self._deliver(event)
         if not self._lock.locked():
             self._deliver_consecutive()

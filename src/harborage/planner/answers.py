@@ -31,7 +31,7 @@ class AnswerFormat(Protocol):
         `value` is plain JSON that should match the schema, or a text where no JSON was found.
 
         Raises:
-            AnswerInvalidError: it is none; the message tells a model what to change.
+            AnswerInvalidError: it is none; the message says to a model what to change.
         """
         ...
 

@@ -140,7 +140,7 @@ def parse_summary(text: str) -> TrajectorySummary:
     """Parse the summary that a model wrote, alone or inside other text; of several the last one.
 
     Raises:
-        ValidationFailedError: there is none, or it is empty; the message tells the model what to write.
+        ValidationFailedError: there is none, or it is empty; the message says to the model what to write.
     """
     problem = "it holds no JSON object"
     found: _Answer | None = None

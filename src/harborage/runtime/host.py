@@ -85,7 +85,7 @@ class Runtime(ForksRuns):
     shortens histories that exceed `options.token_budget`; over a model there is a default one. `handles` holds the live
     objects that trajectories name: a run that was paused with one continues only in a process that has it.
 
-    `deps` says for each type that agents depend on how it is made, for runs that nobody gave it to, such as those that
+    `deps` says for each type that agents depend on how it is made, for runs whose caller gave none, such as those that
     another process started: `deps={Shop: open_shop}`. A factory is called with the identity of the run, and returns the
     object, a coroutine of it, or an async context manager.
 

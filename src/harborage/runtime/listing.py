@@ -127,7 +127,7 @@ async def _asking(parts: Assembly, who: Identity, rows: Sequence[RunRow]) -> fro
 async def list_pending(
     parts: Assembly, who: Identity, *, limit: int, after: str, run_of: Callable[[Pause], TakesAnswers]
 ) -> Page[Pending]:
-    """A page of the open questions of the runs of `who` that nobody has answered yet.
+    """A page of the open questions of the runs of `who` without an answer.
 
     Raises:
         InvalidOptionError: a value is invalid.

@@ -111,7 +111,7 @@ class Run(RelivesRuns, Generic[OutT_co]):
         return await self._engine.result(self.id)
 
     async def _look_up(self) -> None:
-        """Look the run up, where nobody has.
+        """Look the run up, unless that was done.
 
         Raises:
             RunNotFoundError: there is no such run, or it is another owner's.
@@ -149,7 +149,7 @@ class Run(RelivesRuns, Generic[OutT_co]):
         return await self._finder.own()
 
     async def pending(self) -> list[Pending]:
-        """Return the questions of this run and of the runs below it that nobody has answered yet, newest first; each
+        """Return the questions of this run and of the runs below it without an answer, newest first; each
         has the methods that answer it."""
         await self._look_up()
         return [Pending(self._run_of(pause), pause) for pause in await self._finder.open() if not pause.answering]

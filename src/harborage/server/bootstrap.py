@@ -1,4 +1,4 @@
-"""`POST /v1/dev/bootstrap.json`: an admin token for a page on this machine, and for nobody else.
+"""`POST /v1/dev/bootstrap.json`: an admin token for a page on this machine alone.
 
 A token is given away without a password here, so every sign of a stranger is a refusal: a peer on another machine, a
 page of another origin, a name that was rebound to this machine, a proxy in between.

@@ -1,4 +1,4 @@
-"""What the server asks about flows: the port that whoever runs them fills, and the one without any."""
+"""What the server asks about flows: the port of an engine that runs them, and the one without any."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Flows(Protocol):
         ...
 
     async def find_run(self, run_id: str) -> FlowRun | None:
-        """Return a run, whoever's it is."""
+        """Return a run of any owner."""
         ...
 
     async def start(self, flow: str, inputs: Mapping[str, Any], who: Identity) -> FlowRun:

@@ -86,7 +86,7 @@ class OpenRequests:
     async def hold(
         self, receive: Receive, work: Awaitable[T], on_gone: Callable[[], Awaitable[None]] | None = None
     ) -> T:
-        """Return what `work` gives, unless the client leaves, which `on_gone` is told, or the server stops before.
+        """Return what `work` gives, unless the client leaves, and `on_gone` is called, or the server stops before.
 
         Raises:
             ClientGoneError: the client closed its connection.

@@ -162,7 +162,7 @@ class Queue(Protocol):
         """Call `listener` on this event loop when a run may have become ready or ended, or a control came.
 
         It is called at once for changes of this process, and for those of others with the next `look` of a worker of
-        this process. It carries no news: the listener looks for what is new, and may be called without need. Returns
+        this process. It has no arguments: the listener looks for what is new, and may be called without need. Returns
         what ends it.
         """
         ...

@@ -209,7 +209,7 @@ class SessionSort(StrEnum):
 
 
 class SessionState(StrEnum):
-    """How a session stands: it is open, or it was closed, as `failed` or for any other reason."""
+    """The state of a session: it is open, or it was closed, as `failed` or for any other reason."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -239,7 +239,7 @@ class SessionTotals(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> SessionState:
-        """How it stands."""
+        """Return its state."""
         if self.row.closed_at is None:
             return SessionState.RUNNING
         return SessionState.FAILED if self.row.close_reason == SessionState.FAILED else SessionState.COMPLETED

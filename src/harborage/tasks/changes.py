@@ -110,7 +110,7 @@ class Changes:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether events are part of the commits that they tell of."""
+        """Whether events are part of the commits of their changes."""
         return self._record_bus is not None
 
     async def commit_end(self, commit: Commit, event: Event, closing: Closing | None) -> Committed:

@@ -189,7 +189,7 @@ class Groups:
         return None if due is None else await self._closing(row, due, is_empty=True, last=member)
 
     async def closing_with(self, task: Task) -> Closing | None:
-        """The same for a task that nobody executes, where the event of the group's end can be part of that commit."""
+        """The same for a task without a worker, where the event of the group's end can be part of that commit."""
         if not (task.group_id and self._changes.is_recorded):
             return None
         try:

@@ -36,7 +36,7 @@ class Loading(StrEnum):
 class OnUnknown(StrEnum):
     """How an interrupted call with an unknown outcome is resolved, whose worker died in it.
 
-    `retry` makes it again under the same key, `probe` asks the tool's own probe, `report` tells the planner that the
+    `retry` makes it again under the same key, `probe` asks the tool's own probe, `report` says to the planner that the
     outcome is unknown, `pause` asks a person.
     """
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class ToolError(HarborageError):
     """A tool could not be described, found or called.
 
-    A tool raises it to tell the model something: exactly its text goes to the model, and the call is not repeated.
+    A tool raises it to answer the model: exactly its text goes to the model, and the call is not repeated.
     """
 
     error_class: ClassVar[ErrorClass | None] = None
@@ -151,7 +151,7 @@ def is_said_by_tool(error: BaseException) -> bool:
 
 
 def failure_reason(error: BaseException) -> str:
-    """Return what a model is told about a failed call: the class and the text; our own errors say all in their text."""
+    """Return what a model sees of a failed call: the class and the text; our own errors say all in their text."""
     if is_said_by_tool(error):
         return error_text(error)
     return error_reason(error) if isinstance(error, HarborageError) else error_summary(error)

@@ -215,7 +215,7 @@ class Invoker:
 
         `between` is entered while the call only waits for its next attempt. `named` are the step of the run and the id
         of the call that its events have; 0 and "" where they are not known. `show` is awaited between a result and the
-        event that tells of it, and its error is the call's; it is not called where there are no events.
+        event that says so, and its error is the call's; it is not called where there are no events.
 
         Raises:
             ToolInvalidArgsError, ToolPolicyExhaustedError, ToolTimeoutError: as for `run_with_policy`.

@@ -156,7 +156,7 @@ def _read_unpacked(annotation: Any, place: str) -> list[Argument]:
 
 
 def _needs_object(fn: Callable[..., Any], annotations: dict[str, Any]) -> bool:
-    """Whether a function in the body of a class takes the object first: the one parameter that nobody annotates."""
+    """Whether a function in the body of a class takes the object first: the one parameter that has no annotation."""
     first = next(iter(inspect.signature(fn).parameters), None) if inspect.isfunction(fn) else None
     return first is not None and first not in annotations
 

@@ -313,14 +313,14 @@ async def test_at_most_ten_refused_tokens_a_second_are_told(caplog: pytest.LogCa
     logger = logging.getLogger(LOGGER)
     rejections = Rejections(PatternRedactor(), bus, clock, logger)
     for _ in range(6):
-        rejections.tell(TokenRejectedError(Reason.TOKEN_MALFORMED))
+        rejections.add(TokenRejectedError(Reason.TOKEN_MALFORMED))
     clock.advance(0.5)
     for _ in range(20):
-        rejections.tell(TokenRejectedError(Reason.TOKEN_MALFORMED))
+        rejections.add(TokenRejectedError(Reason.TOKEN_MALFORMED))
     assert len(await events_of(bus)) == len(caplog.records) == 10
     clock.advance(0.5)  # the first six are a second old, the next four are not
     for _ in range(20):
-        rejections.tell(TokenRejectedError(Reason.TOKEN_MALFORMED))
+        rejections.add(TokenRejectedError(Reason.TOKEN_MALFORMED))
     assert len(await events_of(bus)) == 16
     caplog.clear()
     clock.advance(0.5)

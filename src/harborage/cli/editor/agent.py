@@ -47,7 +47,7 @@ class EditorAgent:
         self._open: dict[str, _Session] = {}
 
     def on_connect(self, conn: Any) -> None:
-        """Take the connection, on which the editor is told and asked."""
+        """Take the connection to the editor, for updates and questions."""
         self._client = conn
 
     async def initialize(self, protocol_version: int, **_: Any) -> Any:
@@ -75,7 +75,7 @@ class EditorAgent:
     async def load_session(
         self, cwd: str, session_id: str, mcp_servers: Any = None, additional_directories: Any = None, **_: Any
     ) -> Any:
-        """Open a session that was opened before, and tell the editor what happened in it."""
+        """Open a session that was opened before, and show in the editor what happened in it."""
         _warn_of_servers(mcp_servers)
         known = self._open.get(session_id)
         if known is not None and known.turn is not None:

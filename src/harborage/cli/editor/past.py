@@ -1,4 +1,4 @@
-"""What was said and done in a session, told again to an editor that opens it."""
+"""What was said and done in a session, for an editor that opens it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 async def read_past(
     runtime: Runtime, schema: Any, who: Identity, effects: Callable[[str], SideEffect | None]
 ) -> AsyncIterator[Any]:
-    """Yield the updates that tell the session of `who` from its beginning; secrets are masked.
+    """Yield the updates of the session of `who` from its beginning; secrets are masked.
 
     Raises:
         JournalCorruptError: the record of a run cannot be read.

@@ -1,4 +1,4 @@
-"""One prompt of an editor: the run that answers it, told to the editor until it ends or needs words of the person."""
+"""One prompt of an editor: the run that answers it, shown in the editor until it ends or needs words of the person."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def _of_form(decision: Decision, answer: AnswerFormat | None) -> Decision:
 
 
 def response_format(answer: AnswerFormat) -> ResponseFormat:
-    """What a provider that can hold a model to a schema is told."""
+    """The schema for a provider that can hold a model to one."""
     return ResponseFormat(ResponseFormatKind.JSON_SCHEMA, codec.encode(answer.schema))
 
 

@@ -90,7 +90,7 @@ class AgentDetail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class ToolBinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tool of an agent, and whether somebody is signed in for it."""
+    """A tool of an agent, and whether its user is signed in for it."""
 
     tool_id: str
     tool_name: str

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ArtifactSource(StrEnum):
-    """Who made an artifact, as lists tell it."""
+    """Who made an artifact, in lists."""
 
     TOOL = "tool"
     PLANNER = "planner"

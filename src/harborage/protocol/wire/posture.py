@@ -1,4 +1,4 @@
-"""The messages of the posture methods: what a server is, how it stands, what it counts, how it is set."""
+"""The messages of the posture methods: what a server is, whether its parts work, what it counts, how it is set."""
 
 from __future__ import annotations
 

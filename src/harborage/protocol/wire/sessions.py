@@ -75,7 +75,7 @@ class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Intervention(msgspec.Struct, frozen=True, kw_only=True):
-    """A person was asked something, and what came of it; `outcome` is `pending` while nobody has answered."""
+    """A question to a person, and its outcome, which is `pending` until it is answered."""
 
     type: str
     reason: str

@@ -56,7 +56,7 @@ NOTHING_USED: Final = Used()
 
 
 def used_in(events: Iterable[BufferedEvent]) -> Used:
-    """Add up the calls of a model that these events tell of. A price in another currency is not counted."""
+    """Add up the model calls in these events. A price in another currency is not counted."""
     tokens = cost = 0
     for one in events:
         payload = one.event.payload

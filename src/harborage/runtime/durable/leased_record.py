@@ -323,7 +323,7 @@ class LeasedRecord:
             await self._commit((), {}, replace(change, awaits=""), ())
         except PauseSettledError:
             # Another caller has resolved the pause: its answer counts, and the one given here is refused when the run
-            # is carried on.
+            # is resumed.
             self._was_refused = True
             self._discard_refused()
             await self._commit((), {}, change, ())

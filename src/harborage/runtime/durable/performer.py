@@ -46,7 +46,7 @@ _UNINTERRUPTED: Final = nullcontext()
 class LocalPerformer:
     """Performs the steps of one run, or of one branch of it, one after the other, in the task that executes it.
 
-    `is_stopping` says whether the host stops its runs: where it is given, nobody else may cancel the task that executes
+    `is_stopping` says whether the host stops its runs: where it is given, only the host may cancel the task that runs
     this one. An effect that raises one of `refusals` has not failed: its run stops at its last recorded step until that
     is repaired.
     """
@@ -118,7 +118,7 @@ class LocalPerformer:
         return answer
 
     async def _take_up(self, call: StepCall, effect: Effect) -> tuple[Answer | None, StepCall]:
-        """What became of a step that had begun, here or in a process that is gone, or None; and the step to perform."""
+        """The outcome of a step that had begun, here or in a process that is gone, or None; and the step to perform."""
         if effect.cut is not None:
             effect.cut(call)  # in the process that is gone; it may come to nothing here, too
         if type(effect) is Think:
@@ -279,7 +279,7 @@ class LocalPerformer:
                 return None if is_order_to_stop(error, self._task) else StepCrashedError(call.name, error)
 
     async def _clear(self, effect: Effect, call: StepCall, before: int) -> None:
-        """Take back requests to stop that a step left open and nobody else made."""
+        """Take back requests to stop that only a step made and left open."""
         if self._is_interrupted(effect, call):
             return
         take_back(before)

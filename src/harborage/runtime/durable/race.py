@@ -139,7 +139,7 @@ class _Race(Generic[T]):
                 self._on_outcome(index, outcome)
             except Exception as fault:  # noqa: BLE001 - raised to the caller of the race, once its branches have ended
                 self._fault = self._fault or fault
-        # `joins.is_settled`, told from the counts alone; once settled, only the end of everybody is worth waking for.
+        # `joins.is_settled`, from the counts alone; once settled, only the end of all members is worth waking for.
         if not self._open or (not self._is_settled and (self._needed == 0 or self._fault is not None)):
             self._rouse()
 

@@ -150,7 +150,7 @@ class RunReader:
             return await self.finish(row), True
         except (DatabaseCorruptError, MigrationError):
             raise
-        except DatabaseError as error:  # the run outlives it, and so does whoever waits for the run
+        except DatabaseError as error:  # the run outlives it, and so do its waiting callers
             logger.warning("run %s: its result is waited for: %s", run_id, error)
             return None, False
 
@@ -248,7 +248,7 @@ def is_blocked(row: RunRow) -> bool:
 
 
 def phase_of(row: RunRow) -> RunPhase:
-    """Where a kept run stands, as its row tells it."""
+    """Return the status of a kept run, from its row."""
     match row:
         case _ if row.status is Status.FAILED and row.reason not in _REASONS:
             return RunPhase.FAILED

@@ -134,7 +134,7 @@ class Recorder:
             return [await _replay(start, outcome) for start, outcome in zip(starts, joined.outcomes, strict=True)]
         outcomes = await race(starts, join, clock=self._clock, stragglers=self.crew, on_outcome=_raise_if_left)
         names = [_outcome_name(one) for one in outcomes]
-        # A branch that lost before it had its turn here may have begun something where the run was carried before.
+        # A branch that lost before it had its turn here may have begun something on the worker before.
         self._forget_losers(position, names)
         self._outbox.note(Joined(at=self._clock.now(), position=position, outcomes=names))
         await self._outbox.flush()
@@ -196,11 +196,11 @@ class Recorder:
         await self._outbox.flush()
 
     async def leave(self) -> list[bytes]:
-        """Hand over what was noted and is not kept, to whoever ends the run."""
+        """Return what was noted and is not kept, for the end of the run."""
         return await self._outbox.take_unsaved()
 
     async def settle(self) -> None:
-        """Keep what was noted so far, if the record takes it, of a run that is carried no further."""
+        """Keep what was noted so far, if the record takes it, of a run that goes no further here."""
         await self._outbox.try_flush()
 
     def _next(self) -> str:
@@ -278,7 +278,7 @@ class Recorder:
 
 
 def _raise_if_left(_: int, outcome: BranchOutcome[Any]) -> None:
-    """End a race of which one branch can go no further: the others would wait in vain, maybe for days."""
+    """End a race of which one branch can go no further: the others would wait for nothing, maybe for days."""
     if isinstance(outcome, BranchFailed) and isinstance(outcome.error, RunLeftError):
         raise outcome.error
 

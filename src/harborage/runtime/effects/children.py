@@ -169,7 +169,7 @@ async def group_ended(
     on_waiting: OnWaiting | None = None,
     is_sealed: bool = False,
 ) -> GroupCompletion:
-    """How the group ended, once it has; where nobody seals it in time, it is sealed here.
+    """How the group ended, once it has; where no worker seals it in time, it is sealed here.
 
     One that is known to take no members any more, as `is_sealed` says, is not read for that.
 
@@ -286,7 +286,7 @@ async def _spawn_alone(
     write: RunWriter | None,
 ) -> tuple[TaskHandle, TaskGroupID]:
     """Spawn into a group of the task's own."""
-    group_id = own_group_id(who, key or new_id())  # without a key nobody asks again, and any two are two groups
+    group_id = own_group_id(who, key or new_id())  # without a key no caller asks again, and any two are two groups
     request = spawn_request(who, spawn, key, group_id, deadline=deadline)
     group = _group_request(who, spawn, group_id)
     handle = await registry.spawn_alone(request, group, is_awaited=spawn.spec.retain_turn, write=write)

@@ -98,7 +98,7 @@ class Dependencies:
 
         Raises:
             DependenciesFailedError: the factory failed, or took longer than 30 s.
-            DependenciesMissingError: nobody gave them, and there is no factory.
+            DependenciesMissingError: no caller gave them, and there is no factory.
         """
         if who.run_id in self._given:
             return self._given[who.run_id]
@@ -180,7 +180,7 @@ class _Opened:
             failed = DependenciesFailedError(f"making {self._what} failed: {type(error).__name__}: {error}")
             failed.__cause__ = error
             self._made.set_exception(failed)
-            self._made.exception()  # whoever asks is told; nobody may have asked
+            self._made.exception()  # its callers get the error; there may be none
         finally:
             if not self._made.done():
                 self._made.cancel()

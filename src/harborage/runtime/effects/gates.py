@@ -50,9 +50,9 @@ class _Guard(NamedTuple):
     policy: ApprovalPolicy | None = None
 
     def may_ask(self, tool: Tool) -> bool:
-        """Whether a call of the tool may ever need approval; a policy of somebody's own is asked each time.
+        """Whether a call of the tool may ever need approval; a custom policy is asked each time.
 
-        The built-in ones answer by the tool's tags and side effects alone, so one question tells it for all calls.
+        The built-in ones answer by the tool's tags and side effects alone, so one question answers it for all calls.
         """
         policy = self.policy
         if not isinstance(policy, _STATIC) or type(policy) not in _STATIC:

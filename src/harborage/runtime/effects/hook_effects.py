@@ -73,7 +73,7 @@ def hook_effects(
     live: Mapping[str, LiveRun],
     impossible: Callable[[LiveRun, CallTool], Approval | None],
 ) -> dict[str, Effect]:
-    """The effects by name. `impossible` says why a call could not be made whoever allowed it."""
+    """The effects by name. `impossible` says why a call could not be made even if it were approved."""
     asking = _Asking(services, live, impossible)
     return {
         "hook.": Ask(run=asking.run, result=HookAnswer),

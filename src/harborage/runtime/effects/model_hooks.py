@@ -33,7 +33,7 @@ class ModelCallRefusedError(HarborageError):
 
 
 class ModelHooks:
-    """The hooks of one agent around its model. They are asked once the agent is open, which `attach` tells."""
+    """The hooks of one agent around its model. They are asked once `attach` has been called, when the agent is open."""
 
     def __init__(self, hooks: Hooks) -> None:
         self._hooks = hooks
@@ -151,6 +151,6 @@ def _with_all_spent(response: CompleteResponse, earlier: Sequence[CompleteRespon
 
 
 def _asked_again(request: CompleteRequest, answer: CompleteResponse, advice: str) -> CompleteRequest:
-    """The request for another answer. The calls of this one are left out: nobody made them."""
+    """The request for another answer. The calls of this one are left out: they were not made."""
     own = [ChatMessage(Role.ASSISTANT, Content(text=answer.content))] if answer.content else []
     return _with(request, *own, ChatMessage(Role.USER, Content(text=advice)))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ModelSettings:
-    """The settings of the runs of one agent. They are found once the agent is open, which `attach` tells."""
+    """The settings of the runs of one agent. They are found once `attach` has been called, when the agent is open."""
 
     def __init__(self) -> None:
         self._find: Callable[[str], LiveRun | None] = _nobody

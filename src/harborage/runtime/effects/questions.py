@@ -157,7 +157,7 @@ class WorkflowWaits:
         return answered(question, pause)
 
     def _unanswered(self, call: StepCall) -> None:
-        """An earlier process may have asked already: whoever was to answer is told when the run ends."""
+        """An earlier process may have asked already: the question is withdrawn when the run ends."""
         self._live[call.run_id].was_cut_at_gate = True
 
 

@@ -90,7 +90,7 @@ class AgentEffects:
         self._live[live.base.quadruple.run_id] = live
 
     def dismiss(self, run_id: str) -> None:
-        """Forget a run that is no longer carried here."""
+        """Forget a run that this worker no longer executes."""
         self._live.pop(run_id, None)
 
     def find(self, run_id: str) -> LiveRun | None:
@@ -203,7 +203,7 @@ class AgentEffects:
         return await plan(self._services, live, call)
 
     def _planned_before(self, call: StepCall, planned: Planned) -> None:
-        """A run that is carried on goes on recording where it left off: what is on record is not recorded again."""
+        """A resumed run records on where it left off: what is on record is not recorded again."""
         restore_planned(self._live[call.run_id], planned)
 
     async def _steer(self, call: StepCall) -> list[Steered]:
@@ -323,7 +323,7 @@ class AgentEffects:
         return self._asked(call, wanted.call, self._services.gates.confirming, wanted.question)
 
     def _impossible(self, live: LiveRun, wanted: CallTool) -> Approval | None:
-        """Why a call could not be made, whoever allowed it; None when it could. Nobody is asked about such a call."""
+        """Why a call could not be made even if approved; None when it could. No person is asked about such a call."""
         if refusal := withheld(live, wanted.tool):
             return Approval(refusal=refusal, is_held_back=True)
         if objection := self._objection(live, wanted.tool, wanted.args):
@@ -377,7 +377,7 @@ class AgentEffects:
             return Approval(refusal=error_reason(error))
 
     def _objection(self, live: LiveRun, tool: str, args: bytes) -> str:
-        """Why a call could not be made whoever allowed it; empty when it could, or when only its executor knows."""
+        """Why a call could not be made even if approved; empty when it could, or when only its executor knows."""
         executor = self._catalog_executor(live)
         if executor is not None:
             return executor.objection(CallTool(tool, args), live.base.catalog)
@@ -390,7 +390,7 @@ class AgentEffects:
         return None if executor is None else executor.tool(name)
 
     def _unanswered(self, call: StepCall) -> None:
-        """An earlier process may have asked already: whoever was to answer is told when the run ends."""
+        """An earlier process may have asked already: the question is withdrawn when the run ends."""
         self._live[call.run_id].was_cut_at_gate = True
 
     def _answer_due(self, call: StepCall) -> Waiting | None:
@@ -471,7 +471,7 @@ class AgentEffects:
         return self._interrupted.resolve(self._executor(call.run_id), self._live[call.run_id], call)
 
     def _undecided(self, call: StepCall) -> None:
-        """An earlier process may have asked a person what became of the call: who was to answer is told."""
+        """An earlier process may have asked how the call ended: the question is withdrawn when the run ends."""
         # By the name of the step: a call that is only known from the record comes with what was recorded of it.
         tool = self._executor(call.run_id).tool(call.name.removeprefix("tool."))
         if tool is not None and tool.on_unknown is OnUnknown.PAUSE:
@@ -495,5 +495,5 @@ async def _held_back(why: str) -> ToolOutcome:
 
 
 def _only_waits(call: StepCall) -> bool:
-    """Whether a decision that an executor of one's own carries out does nothing but wait for a task."""
+    """Whether a decision that the run's own executor dispatches does nothing but wait for a task."""
     return isinstance(call.payload, AwaitTask)

@@ -84,14 +84,14 @@ class TaskEffects:
         return spawned.handle
 
     def _spawned_before(self, call: StepCall, handle: dict[str, Any]) -> None:
-        """A run that is carried on hears of its background groups too, of those that ended meanwhile at once."""
+        """A resumed run is notified of its background groups too, of those that ended meanwhile at once."""
         key, spawn = call.payload
         if "error" not in handle:
             group = spawn.group_id or own_group_id(self._who(call), key)
             self._spawned_one(self._live[call.run_id], spawn, handle["task_id"], group)
 
     def _spawned_one(self, live: LiveRun, spawn: SpawnTask, task_id: str, group: str) -> None:
-        """The run has a child, whose group it waits for, or is told the end of."""
+        """The run has a child, whose group it waits for, or of whose end it is notified."""
         live.has_children = True
         if spawn.group_id and group not in live.named_groups:
             live.named_groups += (group,)

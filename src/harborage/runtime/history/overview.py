@@ -1,4 +1,4 @@
-"""The steps of a run as rows: how each stands, what it waits or waited for, whether the run goes on or has ended. Pure.
+"""The steps of a run as rows: the status of each, what it waits for, whether the run goes on or has ended. Pure.
 
 A record says what happened; that a run waits, and on whom, its row and its pauses say.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class StepStatus(StrEnum):
-    """How a step stands; a running or waiting one is the last of a run that goes on."""
+    """The status of a step; a running or waiting one is the last of a run that goes on."""
 
     RUNNING = "running"
     WAITING = "waiting"
@@ -80,7 +80,7 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ControlOutcome(StrEnum):
-    """What became of a control."""
+    """The outcome of a control."""
 
     QUEUED = "queued"
     APPLIED = "applied"
@@ -105,7 +105,7 @@ class ControlRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as its record, its row and its pauses tell it. `active` is how long it did not wait."""
+    """A run from its record, its row and its pauses. `active` is how long it did not wait."""
 
     history: RunHistory
     row: RunRow

@@ -115,8 +115,8 @@ def handed_over(decision: Any, outcome: Any, run: RunState) -> Finish | None:
 
 def still_working(run: RunState) -> str:
     """A child run in the background whose answer the planner has not been given; empty when there is none."""
-    told = {member.task_id for one in run.trajectory.background.values() for member in one.members}
-    run.in_background = tuple(task for task in run.in_background if task not in told)
+    notified = {member.task_id for one in run.trajectory.background.values() for member in one.members}
+    run.in_background = tuple(task for task in run.in_background if task not in notified)
     return run.in_background[0] if run.in_background else ""
 
 

@@ -214,7 +214,7 @@ def apply_context(base: RunContext, context: Context, *, max_skills: int) -> Non
 
 
 def add_instructions(base: RunContext, text: str) -> None:
-    """Add instructions to those of a run, once: a run that is brought back is told them again."""
+    """Add instructions to those of a run, once: a resumed run gets them again."""
     if text and text not in base.instructions:
         base.instructions = f"{base.instructions}\n\n{text}" if base.instructions else text
 

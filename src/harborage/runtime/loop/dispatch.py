@@ -1,8 +1,8 @@
-"""A decision carried out over the durable seam: tools as steps, branches side by side, children by spawn and join.
+"""A decision dispatched over the durable seam: tools as steps, branches side by side, children by spawn and join.
 
 Pure above `io`. A call that cannot be made, fails or is cut short becomes an observation that the planner can answer;
 the run goes on. Only cancellation of the run itself passes through, and a pause that puts a wait off. Every path
-asks the hooks and the approval gates first: a run over a catalog, and one whose decisions its own executor carries out.
+asks the hooks and the approval gates first: a run over a catalog, and one whose decisions its own executor dispatches.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from harborage.runtime.loop.state import RunState
 
 Acting = CallTool | CallParallel | SpawnTask | AwaitTask
-"""The decisions that are carried out; `Finish` and `RequestPause` are the loop's own."""
+"""The decisions that are dispatched; `Finish` and `RequestPause` are the loop's own."""
 
 
 class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer to a gated call: the arguments it may be made with, or why it may not, with the code of a failure.
 
-    One `is_held_back` because its run is a rehearsal; nobody was asked.
+    One `is_held_back` because its run is a rehearsal; no person was asked.
     """
 
     args: bytes = b""
@@ -59,7 +59,7 @@ class Called(msgspec.Struct, frozen=True):
 
 
 class Dispatched(msgspec.Struct, frozen=True, array_like=True):
-    """What came of a decision that a run's own executor carried out."""
+    """The outcome of a decision that a run's own executor dispatched."""
 
     observation: Any
     for_planner: Any

@@ -1,4 +1,4 @@
-"""What became of one tool call. Every call that was decided has exactly one of these, whatever interrupted it."""
+"""The outcome of one tool call. Every call that was decided has exactly one of these, whatever interrupted it."""
 
 from __future__ import annotations
 

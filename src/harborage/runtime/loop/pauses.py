@@ -67,7 +67,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     run can be rebuilt from it. `sealed` is the part of the answer that only the waiting call may read; no list and no
     status contains it. `resolved_by` is the user who resolved the pause, "" if its deadline or the end of its run did.
     `answering` is the event id of the control with the pending answer, or with the answer that resolved it;
-    `answered_by` is the principal who sent the latter, None where that is not known or nobody did.
+    `answered_by` is the principal who sent the latter, None where that is not known or no principal did.
     """
 
     token: str

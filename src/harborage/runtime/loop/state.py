@@ -141,7 +141,7 @@ class RunState(msgspec.Struct, kw_only=True):
     With `has_last_word` the planner is called once more when its steps are used up, and must finish then. A run that
     `is_workflow` may call the waits of workflows. `sub_agents` are those that it may call, by the name of the call;
     `agent_tasks` the tasks of such calls, and `in_background`
-    those whose end it was not told yet.
+    those of whose end it was not notified yet.
     """
 
     who: Quadruple

@@ -60,7 +60,7 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What came of a question: the value of the answer, or that a person refused to give one, or nobody in time."""
+    """The outcome of a question: the value of the answer, or that a person refused one, or that none came in time."""
 
     value: Any = None
     is_expired: bool = False

@@ -1,6 +1,6 @@
-"""Who sends a request: the token in its header, the session that it names, and what is told of tokens that are refused.
+"""Who sends a request: the token in its header, the session that it names, and the events of refused tokens.
 
-No token, and no part of one, stands in a log, an event or an answer.
+No log, event or answer holds a token or a part of one.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 EDGE: Final = Quadruple("harbor-auth", "auth-edge", "auth-edge")
 """The principal of refused tokens, whose own is not proven."""
-MAX_TOLD: Final = 10
-"""How many refused tokens are told of in a second."""
+MAX_REJECTED: Final = 10
+"""How many refused tokens are published one by one in a second."""
 
 _SCOPES: Final = {scope.value: scope for scope in TokenScope}
 _NO_PRINCIPAL: Final = frozenset({Reason.TOKEN_MISSING, Reason.IDENTITY_CLAIM_MISSING})
@@ -70,7 +70,7 @@ class Announcer(Protocol):
 class TokenGate:
     """Lets requests in whose bearer token is valid.
 
-    `redactor` hides secrets in what is told of refused tokens; with `bus` that is an event, too. Tenant and user come
+    `redactor` hides secrets in the log lines of refused tokens; with `bus` each is an event, too. Tenant and user come
     from the token. The session is that of the header `X-Harbor-Session`, else the token's.
     """
 
@@ -99,7 +99,7 @@ class TokenGate:
             token, asked = _sent(request, allows_query=allows_query)
             found = await self._validator.verify(token)
         except TokenRejectedError as error:
-            self._rejections.tell(error)
+            self._rejections.add(error)
             code = Code.IDENTITY_REQUIRED if error.reason in _NO_PRINCIPAL else Code.AUTH_REJECTED
             raise ProtocolError(code, str(error)) from error
         if not found.tenant or not found.user:
@@ -113,12 +113,12 @@ class TokenGate:
         return Caller(Identity(found.tenant, found.user, session), known_scopes(found.scopes), found.scopes)
 
     def close(self) -> None:
-        """Tell of what was not told yet, and end the timer."""
+        """Publish what was not published yet, and end the timer."""
         self._rejections.close()
 
 
 class NoAuthGate:
-    """Lets every request in as whoever it says it is: for tests alone, never where others can reach it.
+    """Accepts every request under the identity that it names: for tests alone, never where others can reach it.
 
     The headers `X-Harbor-Tenant`, `-User` and `-Session` name the caller, on the control routes also the body, which
     goes before. Every caller has the scopes given here.
@@ -215,14 +215,14 @@ class Rejections:
         self._bus = bus
         self._clock = clock
         self._logger = logger
-        self._told: deque[float] = deque(maxlen=MAX_TOLD)
+        self._told: deque[float] = deque(maxlen=MAX_REJECTED)
         self._untold = 0
         self._timer: Timer | None = None
 
-    def tell(self, error: TokenRejectedError) -> None:
+    def add(self, error: TokenRejectedError) -> None:
         """Tell of one refused token, or count it."""
         now = self._clock.monotonic()
-        if len(self._told) == MAX_TOLD and now - self._told[0] < 1:
+        if len(self._told) == MAX_REJECTED and now - self._told[0] < 1:
             self._untold += 1
             if self._timer is None:
                 self._timer = self._clock.call_later(1, self._tell_count)
@@ -249,7 +249,7 @@ class Rejections:
         self._logger.warning("%d more tokens were refused within a second", count)
 
     def _redacted(self, error: TokenRejectedError) -> AuthRejectedPayload | None:
-        """What may be told of a refused token; None if the redactor fails."""
+        """Return what is published of a refused token; None if the redactor fails."""
         try:
             safe: Any = self._redactor.redact({"kid": error.kid, "issuer": error.issuer, "subject": error.subject})
             return AuthRejectedPayload(error.reason, str(safe["kid"]), str(safe["issuer"]), str(safe["subject"]))

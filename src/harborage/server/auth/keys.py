@@ -1,7 +1,7 @@
 """The public keys that verify tokens: sets of a file, an address or a value, and when each is read again.
 
 A set is JSON of the form `{"keys": […]}` (JWKS, RFC 7517). Only RSA keys from 2048 bits and elliptic curve keys of the
-three curves are used. A set with a private or a shared key is refused, because whoever reads it could sign tokens.
+three curves are used. A set with a private or a shared key is refused, because its reader could sign tokens.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class FileKeys:
         """Read the file if it is not as it was at the last look."""
         try:
             stat = os.stat(self._path)
-            # The time of the inode's change tells of permissions that were given meanwhile.
+            # The inode's change time shows permissions that were given meanwhile.
             mark = (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino)
             if mark == self._mark:
                 return

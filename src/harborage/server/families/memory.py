@@ -184,7 +184,7 @@ async def _aggregates(call: Call, tenants: Iterable[str], total: int) -> MemoryA
 
 
 async def _count(call: Call, tenants: Iterable[str], type: EventType) -> int:
-    """Return how many events of a type there were within a day, up to a thousand; 0 where that cannot be told."""
+    """Return how many events of a type there were within a day, up to a thousand; 0 where that is not known."""
     recent = EventQuery(
         types=(str(type),), since=micros(call.services.clock.now() - _DAY), newest_first=True, limit=_MOST_COUNTED
     )

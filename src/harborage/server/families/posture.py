@@ -95,30 +95,30 @@ def capabilities(services: Services, endpoints: Endpoints) -> list[str]:
     return sorted(found)
 
 
-# ── How it stands ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Whether it works ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def _health(call: Call, _: Request) -> RuntimeHealth:
     """Ask each part something that finds nothing; one that does not answer in time is unavailable."""
     await _cross(call)
-    nobody = Identity(call.services.instance_id, "health", "health")
+    probe = Identity(call.services.instance_id, "health", "health")
     asked = {
         "state": partial(_ask_store, call),
-        "events": partial(_ask_bus, call, nobody),
-        "artifacts": partial(_ask_artifacts, call, nobody),
-        "memory": partial(_ask_memory, call, nobody),
+        "events": partial(_ask_bus, call, probe),
+        "artifacts": partial(_ask_artifacts, call, probe),
+        "memory": partial(_ask_memory, call, probe),
     }
-    found = await together(*(_stands(name, ask()) for name, ask in asked.items()))
+    found = await together(*(_examine(name, ask()) for name, ask in asked.items()))
     return RuntimeHealth(subsystems=found)
 
 
-async def _stands(name: str, asking: Awaitable[str]) -> SubsystemHealth:
+async def _examine(name: str, asking: Awaitable[str]) -> SubsystemHealth:
     try:
         async with asyncio.timeout(_ANSWERS_WITHIN_S):
             return SubsystemHealth(subsystem=name, status="ready", detail=await asking)
     except TimeoutError:
         detail = f"no answer within {_ANSWERS_WITHIN_S:g} s"
-    except Exception as error:  # noqa: BLE001 - whatever a part raises, it does not answer
+    except Exception as error:  # noqa: BLE001 - a part that raises does not answer
         detail = type(error).__name__
     return SubsystemHealth(subsystem=name, status="unavailable", detail=detail)
 
@@ -128,29 +128,29 @@ async def _ask_store(call: Call) -> str:
     return ""
 
 
-async def _ask_bus(call: Call, nobody: Identity) -> str:
+async def _ask_bus(call: Call, probe: Identity) -> str:
     bus = call.parts.bus
     if isinstance(bus, RecordBus):
-        who = nobody
-        await bus.store.events(EventQuery(tenant=who.tenant_id, user=who.user_id, session=who.session_id, limit=1))
+        query = EventQuery(tenant=probe.tenant_id, user=probe.user_id, session=probe.session_id, limit=1)
+        await bus.store.events(query)
         return ""
     try:
-        await bus.replay(Cursor(sequence=bus.last_sequence(nobody)), Filter.of(nobody))
+        await bus.replay(Cursor(sequence=bus.last_sequence(probe)), Filter.of(probe))
     except ReplayUnavailableError:
         return "replay is off"
     return ""
 
 
-async def _ask_artifacts(call: Call, nobody: Identity) -> str:
-    scope = ArtifactScope(nobody.tenant_id, nobody.user_id, nobody.session_id)
+async def _ask_artifacts(call: Call, probe: Identity) -> str:
+    scope = ArtifactScope(probe.tenant_id, probe.user_id, probe.session_id)
     await call.parts.artifacts.exists(scope, "health")
     return ""
 
 
-async def _ask_memory(call: Call, nobody: Identity) -> str:
+async def _ask_memory(call: Call, probe: Identity) -> str:
     memories = [*_memories(call)]
     for memory in memories:
-        await memory.health(nobody)
+        await memory.health(probe)
     return "" if memories else "off"
 
 
@@ -183,7 +183,7 @@ async def _counters(call: Call, _: Request) -> RuntimeCounters:
 
 
 async def _metrics(call: Call, _: Request) -> MetricsSnapshot:
-    """What the caller's own session counts, and how busy this process is; no label names anybody."""
+    """What the caller's own session counts, and how busy this process is; no label names a user."""
     tenant = await _cross(call)
     who = call.who
     store = call.parts.store

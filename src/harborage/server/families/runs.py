@@ -102,7 +102,7 @@ async def read_history(run_id: str, entries: list[Entry]) -> RunHistory:
 
 
 async def read_overview(call: Call, row: RunRow, entries: list[Entry]) -> Overview:
-    """Return a run as its record, its row and its pauses tell it.
+    """Return a run from its record, its row and its pauses.
 
     Raises:
         ProtocolError: an entry cannot be read.

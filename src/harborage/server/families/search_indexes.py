@@ -45,7 +45,7 @@ _FACETS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class Reach(NamedTuple):
-    """Whose things may be found; no users are all of them, no tenants nobody's."""
+    """Whose things may be found; no users are all of them, no tenants none."""
 
     tenants: tuple[str, ...]
     users: tuple[str, ...]

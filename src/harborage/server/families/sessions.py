@@ -99,7 +99,7 @@ async def _find(call: Call, session_id: str) -> SessionTotals | None:
 
 
 def _whose(call: Call, filter: SessionFilter) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """Return the tenants and users whose sessions are meant; no users are all of them, None nobody's.
+    """Return the tenants and users whose sessions are meant; no users are all of them, None none.
 
     Without tenants in the filter they are the caller's own, whatever its scope.
     """

@@ -123,7 +123,7 @@ def _covers(wide: Owner, narrow: Owner) -> bool:
 
 
 def _query(filter: TaskFilter) -> RunQuery:
-    """Return the query of a filter, of nobody's runs yet.
+    """Return the query of a filter, without an owner yet.
 
     Raises:
         ProtocolError: `invalid_request`; the message names the field.

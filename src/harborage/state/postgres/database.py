@@ -1,4 +1,4 @@
-"""One database in Postgres: a pool of connections that mends itself, brought to this package's tables when opened.
+"""One database in Postgres: a pool of connections that reconnects, brought to this package's tables when opened.
 
 A connection that breaks is replaced and the call made again, as long as what it did cannot have been done twice: each
 call gets to know whether an earlier answer was lost. What the stores mean by their statements is their own business.

@@ -32,7 +32,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Connection(Protocol):
-    """One connection to a database. A broken one is closed; it never mends itself."""
+    """One connection to a database. A broken one is closed; it never reconnects."""
 
     async def execute(self, query: str, *args: Any) -> str: ...
 

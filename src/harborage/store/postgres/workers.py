@@ -88,7 +88,7 @@ class Workers:
 
     async def look(self, worker: str) -> int:
         """Free the runs of the workers that died; how many became free. It writes nothing unless one has."""
-        if not await self._locks.mend():
+        if not await self._locks.renew():
             self._broke_at = self._clock.monotonic()
         freed = 0
         for name, seen in self._dead(await fetch(self._database, SQL["others"], worker=worker)):
@@ -184,7 +184,7 @@ class _Locks:
                 self._wanted.add(worker)
             return is_taken
 
-    async def mend(self) -> bool:
+    async def renew(self) -> bool:
         """Take the locks again that were lost with their connection; False when there were any."""
         async with self._turn:
             lost = self._wanted - self._held

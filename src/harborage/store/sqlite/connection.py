@@ -140,7 +140,7 @@ def connect_read_only(path: Path, *, busy_timeout_s: float) -> apsw.Connection:
         DatabaseReadOnlyError: it cannot be read either: changes beside it wait to be put in.
         apsw.Error: whatever SQLite has against it.
     """
-    # Only a file that says that it has a log, and has none, needs files beside it that nobody may make.
+    # Only a file that says that it has a log, and has none, needs files beside it that may not be made.
     options = "mode=ro&immutable=1" if is_log_lost(path) else "mode=ro"
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     try:

@@ -21,7 +21,7 @@ _MOST = 1000
 
 
 class Call:
-    """One piece of work, the event loop that asked for it, and what became of it."""
+    """One piece of work, the event loop that asked for it, and its outcome."""
 
     __slots__ = ("error", "future", "loop", "result", "run_id", "work")
 

@@ -166,7 +166,7 @@ async def sessions_come_with_their_totals(bench: StoreBench) -> None:
     mine = SessionListQuery(tenants=("tenant",), users=("user",), sort=SessionSort.STARTED_ASC)
     rows = await bench.store.list_sessions(mine)
     expect_equal([row.row.who for row in rows], owners, "the sessions")
-    told = [
+    totals = [
         (row.agent, row.runs, row.row.events, row.tokens, row.cents, row.has_pause, row.has_failed, row.state)
         for row in rows
     ]
@@ -176,7 +176,7 @@ async def sessions_come_with_their_totals(bench: StoreBench) -> None:
         ("agent0", 2, 1, 2, 2, True, False, SessionState.RUNNING),
         ("agent1", 2, 1, 3, 2, False, False, SessionState.FAILED),
     ]
-    expect_equal(told, wanted, "their totals")
+    expect_equal(totals, wanted, "their totals")
 
 
 def narrow_sessions(rows: list[SessionTotals]) -> Iterator[tuple[dict[str, object], str]]:

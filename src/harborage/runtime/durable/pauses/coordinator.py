@@ -150,8 +150,8 @@ class Coordinator:
     ) -> Pause:
         """Resolve a pause, as its owner or an admin of its tenant. Exactly one caller succeeds.
 
-        `by` is the principal who sent the answer, by default the caller; None says that nobody did. `event_id` is that
-        of the control with the answer.
+        `by` is the principal who sent the answer, by default the caller; None means that no principal did. `event_id`
+        is that of the control with the answer.
 
         A rejection needs no live handles, because it does not resume the run. After its deadline a pause is resolved
         with its default, for every caller. Only the call that waits for the pause gets `sealed`. With `can_wait` the
@@ -159,7 +159,7 @@ class Coordinator:
 
         Raises:
             PauseDecisionError, IdentityRequiredError, PauseNotFoundError, AlreadyResumedError, PauseScopeMismatchError:
-                in this order. The error tells callers who may see the pause how it was resolved, when and by whom.
+                in this order. For callers who may see the pause the error says how it was resolved, when and by whom.
             ToolContextLostError: the run needs a live handle that this process does not hold; the pause stays open.
             UnserializableError: the payload cannot be kept; the pause stays open.
             DatabaseError, StoreError: the store refused; the pause stays open.

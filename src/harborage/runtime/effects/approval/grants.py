@@ -66,11 +66,11 @@ class GrantNotFoundError(NotFoundError):
 
 
 class GrantsUnavailableError(HarborageError):
-    """Grants cannot be kept: the state store of this runtime cannot change a record only where nobody else has."""
+    """Grants cannot be kept: the state store of this runtime has no conditional update."""
 
 
 class Grants:
-    """The grants of all principals, in `state`. `is_live` tells of a run whether a grant for it still holds."""
+    """The grants of all principals, in `state`. `is_live` says whether a grant for a run still holds."""
 
     def __init__(self, state: StateStore, clock: Clock, is_live: IsLive) -> None:
         self._state = state

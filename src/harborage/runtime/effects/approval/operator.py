@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 class ToolApproval(StrEnum):
-    """What an operator decided about a tool: nobody is asked, a person is asked each time, or it is not called."""
+    """What an operator decided about a tool: it needs no approval, a person is asked each time, or it is refused."""
 
     AUTO = "auto"
     GATED = "gated"

@@ -18,7 +18,7 @@ begin
     return null;
   end if;
   if jsonb_array_length(events) > 0 then
-    -- Before the row that others have made: whoever numbers events writes it under this lock.
+    -- Before the row that others have made: a commit that numbers events writes it under this lock.
     perform pg_advisory_xact_lock(hashtextextended('harborage events in ' || current_schema(), 0));
   end if;
   if opened is null then
