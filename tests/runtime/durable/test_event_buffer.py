@@ -395,3 +395,18 @@ async def test_an_answer_is_consumed_with_its_outcome_though_a_step_goes_on(benc
     await bench.record.flush_events()
     assert await bench.store.published() == ["applied"]
     assert await unconsumed(bench.store) == []
+
+
+async def test_a_control_is_not_consumed_before_the_entry_that_has_it(bench: Bench) -> None:
+    """Events that are on their way when the run takes a control do not consume it: a kill before the entry is written
+    would lose it."""
+    inbox = bench.run.inbox = InboxRegistry(clock=bench.clock).open(ME)
+    await send(bench, ControlType.USER_MESSAGE)
+    bench.tell("a")
+    flushing = bench.record.flush_events()
+    assert [control.event_id for control in inbox.drain()] == ["event"]  # a boundary, which notes it in an entry
+    await flushing
+    assert (await bench.store.published(), await unconsumed(bench.store)) == (["a"], ["event"])
+    bench.note("arrived")
+    await bench.outbox.flush()
+    assert await unconsumed(bench.store) == []

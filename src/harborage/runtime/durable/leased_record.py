@@ -133,12 +133,13 @@ class LeasedRecord:
     def flush_events(self) -> asyncio.Task[None]:
         """Start to commit the run's events without entries; the commit completes even if the run is cut short."""
         if self._flushing is None:
+            # A control that left the inbox and is in no entry went to a running call: these events have its outcome.
+            # One that leaves it before the task begins is in an entry that these events do not wait for.
+            self._consumed += self._pop_consumed()
             self._flushing = self._crew.start(self._flush_events(), f"events of {self._run.lease.run_id}")
         return self._flushing
 
     async def _flush_events(self) -> None:
-        # A control that left the inbox and is in no entry went to a running call: these events have its outcome.
-        self._consumed += self._pop_consumed()
         try:
             await self._write((), {}, None)
         finally:
@@ -220,9 +221,12 @@ class LeasedRecord:
             self._settles += changes.settles
             return Committed()
         await self._wait_for_flush()
-        if self._settles and changes.settles:
-            await self._write((), {}, None)  # it may resolve the same pause, of which the first answer counts
-        self._consumed += self._pop_consumed()
+        taken = self._pop_consumed()  # a control that leaves the inbox from here on is in a later entry
+        try:
+            if self._settles and changes.settles:
+                await self._write((), {}, None)  # it may resolve the same pause, of which the first answer counts
+        finally:
+            self._consumed += taken
         progress = self._has_progress(entries)
         along = _Along(changes, tuple(BufferedEvent(*event) for event in events), accepted)
         if self._commit_now is None:
