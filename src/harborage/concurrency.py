@@ -35,6 +35,9 @@ STOP = "asked to stop"
 """The message of a cancellation that a run's keeper asks for. Code that sets itself a time limit with `asyncio.timeout`
 is cancelled in the same way, and goes on afterwards as it should; its cancellation has no message."""
 
+LATE = "time is up"
+"""The message of a cancellation with which a `CancelScope` ends its own block."""
+
 
 def is_cancelled() -> bool:
     """Whether the calling task was asked to stop. Without that, a CancelledError is another task's, passed on."""
@@ -160,7 +163,7 @@ class CancelScope:
         # Called soon, it may come when the block it was asked for is over and the scope was entered again.
         if self._task is not None and self._asked and not self._interrupted:
             self._interrupted = True
-            self._task.cancel(STOP)
+            self._task.cancel(STOP if self._seconds is None else LATE)
 
 
 class Crew:
@@ -278,11 +281,12 @@ def leavable(
     *,
     clock: Timers,
     on_left: _OnLeft,
-    grace_s: float = CANCEL_GRACE_S,
     owner: asyncio.Task[Any] | None = None,
+    is_limited: bool = False,
 ) -> Generator[Any, Any, T]:
     """What `work` gives, awaited in the calling task; when that is cancelled and the work goes on all the same, it is
-    ended after `grace_s`. `owner` is that task, where it is known already.
+    ended after a grace of 0.2 s. `owner` is that task, where it is known already. `is_limited` says that the caller
+    awaits it in a `CancelScope` with a time limit; that of a scope inside the work is the work's own.
 
     It costs no task. Work that ignores its cancellation is closed where it waits, as a generator is, so that no
     `except CancelledError` of it keeps it going; a task of its own that it waits for is left as it is. Then `on_left`
@@ -306,11 +310,11 @@ def leavable(
                     yield waits  # cancelling the task wakes it at once
                 else:
                     if watch is None:
-                        watch = _Watch(task, before, clock, on_left, grace_s)
+                        watch = _Watch(task, before, clock, on_left, is_limited)
                     yield from watch.apart(waits)
             except asyncio.CancelledError as cancelled:
                 if watch is None:
-                    watch = _Watch(task, before, clock, on_left, grace_s)
+                    watch = _Watch(task, before, clock, on_left, is_limited)
                 watch.note(inner, cancelled)
                 waits = inner.throw(cancelled)
             except GeneratorExit:
@@ -330,14 +334,14 @@ def leavable(
 class _Watch:
     """Watches work that waits for another task or is cancelled, and ends it when it outlives its cancellation."""
 
-    __slots__ = ("_before", "_clock", "_grace_s", "_is_asked", "_is_over", "_on_left", "_task", "timer")
+    __slots__ = ("_before", "_clock", "_is_asked", "_is_over", "_on_left", "_orders", "_task", "timer")
 
-    def __init__(self, task: asyncio.Task[Any], before: int, clock: Timers, on_left: _OnLeft, grace_s: float) -> None:
+    def __init__(self, task: asyncio.Task[Any], before: int, clock: Timers, on_left: _OnLeft, is_limited: bool) -> None:
+        self._orders = (STOP, LATE) if is_limited else (STOP,)
         self._task = task
         self._before = before
         self._clock = clock
         self._on_left = on_left
-        self._grace_s = grace_s
         self.timer: Timer | None = None
         self._is_asked = False
         self._is_over = False
@@ -385,14 +389,13 @@ class _Watch:
         it gets longer to clean up, and is let go on once it has taken the cancellation back."""
         if self._task.cancelling() <= self._before:
             return
-        is_asked = STOP in cancelled.args
+        is_asked = any(one in self._orders for one in cancelled.args)
         if self.timer is not None and (self._is_asked or not is_asked):
             return
         if self.timer is not None:
             self.timer.cancel()
         self._is_asked = is_asked
-        grace_s = self._grace_s if is_asked else max(self._grace_s, FOREIGN_GRACE_S)
-        self.timer = self._clock.call_later(grace_s, self._expire)
+        self.timer = self._clock.call_later(CANCEL_GRACE_S if is_asked else FOREIGN_GRACE_S, self._expire)
 
     def _expire(self) -> None:
         self.timer = None

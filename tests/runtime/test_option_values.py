@@ -40,6 +40,7 @@ FIELDS: Final[dict[str, tuple[list[Any], list[Any]]]] = {
     "redactor": (["patterns"], [None, 1]),
     "records_model": ([False], ["no", 1, None]),
     "session_policy": ([SessionPolicy()], [None, SECOND]),
+    "planner_timeout": ([SECOND], [ZERO, BELOW, 60, None]),
     "provider_patience": ([None, ZERO], [BELOW, 60, float("nan")]),
     "upkeep": ([SECOND], [ZERO, BELOW, 300, None]),
 }

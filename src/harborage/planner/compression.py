@@ -11,6 +11,8 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
+import msgspec
+
 from harborage import codec
 from harborage.callables import require_async, require_sync
 from harborage.errors import error_text
@@ -121,7 +123,7 @@ class CompressionRunner:
 
     async def _summarise(self, run: RunContext, trajectory: Trajectory, estimate: int) -> TrajectorySummary:
         try:
-            summary = await self._summariser.summarise(run, trajectory)
+            summary = _checked(await self._summariser.summarise(run, trajectory))
         except Exception as error:
             _publish_failure(run, trajectory, estimate, "summariser_error", error_text(error))
             error.add_note("while summarising the trajectory")
@@ -131,6 +133,16 @@ class CompressionRunner:
             _publish_failure(run, trajectory, estimate, "empty_summary", str(empty))
             raise empty
         return summary
+
+
+def _checked(summary: object) -> TrajectorySummary | None:
+    """The summary that user code returned, if it is one and can be recorded."""
+    if summary is None:
+        return None
+    if not isinstance(summary, TrajectorySummary):
+        raise TypeError(f"the summariser returned a {type(summary).__name__}, not a TrajectorySummary")
+    msgspec.convert(codec.to_plain(summary), TrajectorySummary)
+    return summary
 
 
 def apply_summary(run: RunContext, trajectory: Trajectory, summary: TrajectorySummary, estimate: int) -> None:

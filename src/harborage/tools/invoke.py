@@ -129,7 +129,7 @@ async def _attempt(attempt: Callable[[], Awaitable[T]], timeout_s: float | None,
         if timeout_s is None:
             return await leavable(attempt(), clock=clock, on_left=left, owner=task)
         with CancelScope(clock, timeout_s, owner=task):
-            return await leavable(attempt(), clock=clock, on_left=left, owner=task)
+            return await leavable(attempt(), clock=clock, on_left=left, owner=task, is_limited=True)
     except BaseException as error:
         # A tool may turn the interruption into an error of its own; it is late all the same.
         if isinstance(error, Exception) and timeout_s is not None and clock.monotonic() - began >= timeout_s:

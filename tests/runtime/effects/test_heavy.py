@@ -26,7 +26,7 @@ from harborage.runtime.dispatch import (
     project,
     project_observation,
 )
-from harborage.runtime.effects.heavy import STORE_TIMEOUT_S
+from harborage.runtime.effects.user_code import STORE_TIMEOUT_S
 from harborage.testing.clock import FakeClock, settle
 from tests.kit.tables import each_row
 

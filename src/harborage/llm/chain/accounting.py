@@ -274,6 +274,13 @@ class Governed(Layer):
         return response
 
 
+def _checked(answer: object) -> CompleteResponse:
+    """The answer of a client, which may be one of the user's own."""
+    if not isinstance(answer, CompleteResponse):
+        raise LLMError(f"the model's client returned {type(answer).__name__}, not a CompleteResponse")
+    return answer
+
+
 class Accounted(Layer):
     """Reserves and settles each call with the account of the work that makes it, once however many layers there are.
 
@@ -317,7 +324,7 @@ class Accounted(Layer):
         key = await account.reserve(partial(self._estimate, request))
         try:
             with accounting(None):
-                answer = await self._inner.complete(request)
+                answer = _checked(await self._inner.complete(request))
         except _MAY_BE_CHARGED:
             account.keep(key)
             raise

@@ -34,6 +34,7 @@ from harborage.runtime.effects.outages import patience_of
 from harborage.runtime.effects.program import AgentProgram
 from harborage.runtime.effects.services import AgentServices
 from harborage.runtime.effects.table import AgentEffects
+from harborage.runtime.effects.user_code import PlannerLimit
 from harborage.runtime.loop.capabilities import has_model_hook
 from harborage.runtime.loop.state import ControlErrors
 from harborage.tasks import InProcessTaskRegistry
@@ -139,8 +140,11 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
         logger=shared.logger,
     )
     executor = _executor(setup, shared, catalog)
-    closers += [providers.aclose, executor.aclose]
-    services = _services(setup, shared, executor, gates=gates, recorder=recorder, providers=providers, hooks=hooks)
+    limit = PlannerLimit(options.planner_timeout.total_seconds(), shared.clock)
+    closers += [providers.aclose, executor.aclose, limit.aclose]
+    services = _services(
+        setup, shared, executor, gates=gates, recorder=recorder, providers=providers, hooks=hooks, limit=limit
+    )
     effects = _effects(services, model_hooks)
     settings.attach(effects.find)
     return AgentParts(
@@ -320,6 +324,7 @@ def _services(
     recorder: ModelRecorder | None,
     providers: ContextProviders,
     hooks: Hooks | None,
+    limit: PlannerLimit,
 ) -> AgentServices:
     """The services of an agent: nothing waits for ever, nothing is lost for one bad control."""
     options = setup.options
@@ -344,6 +349,7 @@ def _services(
         is_recorded=True,
         publishes_with_record=shared.publishes_with_record,
         patience=patience_of(options.provider_patience, is_kept=shared.is_kept),
+        planner_limit=limit,
         model_recorder=recorder,
         redactor=providers.redactor,
         context_providers=providers,

@@ -13,7 +13,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from harborage.clock import SYSTEM_CLOCK, Timers
-from harborage.concurrency import CLOSE_GRACE_S, CancelScope, Crew
+from harborage.concurrency import CLOSE_GRACE_S, CancelScope, Crew, leavable
 from harborage.errors import HarborageError, InvalidOptionError, error_reason
 from harborage.runtime.durable.engine import DependenciesMissingError, RunLeftError
 
@@ -142,7 +142,8 @@ class _Opened:
         self._what = name_of(wanted)
         self._clock = clock
         self._crew = Crew(lambda name, error: logger.warning("%s: %s", name, error_reason(error)))
-        self._crew.start(self._keep(factory, who), f"dependencies of type {self._what}")
+        self._logger = logger
+        self._crew.start(self._kept(factory, who), f"dependencies of type {self._what}")
 
     @property
     def has_failed(self) -> bool:
@@ -154,14 +155,17 @@ class _Opened:
         Raises:
             DependenciesFailedError: the factory failed, or takes too long.
         """
-        try:
-            async with asyncio.timeout(OPEN_S):
-                return await asyncio.shield(self._made)
-        except TimeoutError as error:
-            if self._made.done():
-                raise
-            await self.aclose()
-            raise DependenciesFailedError(f"making {self._what} took longer than {OPEN_S:g} s") from error
+        with CancelScope(self._clock, OPEN_S):
+            return await asyncio.shield(self._made)
+        await self.aclose()
+        raise DependenciesFailedError(f"making {self._what} took longer than {OPEN_S:g} s")
+
+    async def _kept(self, factory: DepsFactory, who: Identity) -> None:
+        """Keep them; a factory that ignores its cancellation is ended: it would keep `asyncio.run` from returning."""
+        await leavable(self._keep(factory, who), clock=self._clock, on_left=self._was_left)
+
+    def _was_left(self, _: BaseException | None) -> None:
+        self._logger.warning("the factory of %s was abandoned: it ignored its cancellation", self._what)
 
     async def _keep(self, factory: DepsFactory, who: Identity) -> None:
         try:

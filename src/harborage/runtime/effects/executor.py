@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harborage import codec
-from harborage.artifacts import ArtifactScope
-from harborage.artifacts.media import Media, kept_media
+from harborage.artifacts.media import Media
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import CLOSE_GRACE_S, Crew, is_cancelled
 from harborage.errors import HarborageError, error_reason, error_text
@@ -50,6 +49,7 @@ from harborage.runtime.effects.heavy import (
     Projection,
     is_kept_summary,
     kept,
+    media_kept,
     project,
 )
 from harborage.runtime.loop.errors import DecisionShapeUnsupportedError
@@ -430,8 +430,7 @@ class CatalogToolExecutor:
         """The projection of a result; its media and what is heavy are kept as artifacts."""
         name = descriptor.tool.name
         if isinstance(result.value, Media | list | tuple):
-            scope, source = ArtifactScope.of(who), {"source": "tool", "tool": name, "run_id": who.run_id}
-            value = await kept_media(result.value, self._artifacts, scope, source)
+            value = await media_kept(result.value, name, who, self._artifacts, clock=self._clock, logger=self._logger)
             result = result if value is result.value else ToolResult(value, result.meta)
         projection = self._project(descriptor, result)
         return await self._kept(projection, name, who) if projection.is_heavy else projection
@@ -456,7 +455,7 @@ class CatalogToolExecutor:
         )
 
     def _kept(self, projection: Projection, tool: str, who: Quadruple) -> Awaitable[Projection]:
-        return kept(projection, tool, who=who, store=self._artifacts, logger=self._logger)
+        return kept(projection, tool, who=who, store=self._artifacts, logger=self._logger, clock=self._clock)
 
     async def awaited(
         self,

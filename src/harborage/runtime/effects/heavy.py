@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from harborage import codec
 from harborage.artifacts import ArtifactScope, ArtifactStore
+from harborage.artifacts.media import kept_media
 from harborage.clock import SYSTEM_CLOCK, Clock, timers_of
-from harborage.concurrency import CancelScope, leavable
+from harborage.runtime.effects.user_code import STORE_TIMEOUT_S, bounded
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
@@ -28,9 +29,6 @@ PREVIEW_FIELD_MAX_BYTES = 1024
 """Bytes of JSON up to which a preview keeps a field as it is."""
 PREVIEW_TOTAL_MAX_BYTES = 16 * 1024
 """Bytes of a preview, without the mark at its cut end."""
-
-STORE_TIMEOUT_S = 30.0
-"""Seconds that an artifact store gets to keep a heavy result; then the call continues without a reference."""
 
 _CUT = "...(truncated)"
 _Fields = dict[str, msgspec.Raw]
@@ -145,7 +143,6 @@ async def kept(
         logger.warning("a heavy tool result is cut and not kept: there is no artifact store", extra=note)
         return projection
     try:
-        ref, timers = None, timers_of(clock)
         kept = store.put_bytes(
             ArtifactScope.of(who),
             projection.encoded,
@@ -153,14 +150,28 @@ async def kept(
             filename=f"tool-result-{tool}.json",
             source=_source(tool, who, clock),
         )
-        with CancelScope(timers, STORE_TIMEOUT_S):
-            ref = await leavable(kept, clock=timers, on_left=partial(_was_left, logger, note))
-        if ref is None:
-            raise TimeoutError(f"the artifact store gave no answer within {STORE_TIMEOUT_S:g} s")
+        on_left = partial(_was_left, logger, note)
+        artifact_id = (await bounded(kept, STORE_TIMEOUT_S, clock=timers_of(clock), on_left=on_left)).id
     except Exception:
         logger.warning("a heavy tool result is cut and not kept: the store failed", extra=note, exc_info=True)
         return projection
-    return replace(projection, llm={**projection.llm, "artifact_ref": ref.id})
+    return replace(projection, llm={**projection.llm, "artifact_ref": artifact_id})
+
+
+async def media_kept(
+    value: Any, tool: str, who: Quadruple, store: ArtifactStore | None, *, clock: Clock, logger: logging.Logger
+) -> Any:
+    """The result of a tool with its pictures, sounds and files as artifacts.
+
+    Raises:
+        MediaError: there is no store to keep them in.
+        TimeLimitError: the store takes too long.
+        Exception: the store failed.
+    """
+    source = {"source": "tool", "tool": tool, "run_id": who.run_id}
+    keeping = kept_media(value, store, ArtifactScope.of(who), source)
+    on_left = partial(_was_left, logger, {"tool": tool, "run_id": who.run_id})
+    return await bounded(keeping, STORE_TIMEOUT_S, clock=timers_of(clock), on_left=on_left)
 
 
 def _was_left(logger: logging.Logger, note: dict[str, Any], _: BaseException | None) -> None:

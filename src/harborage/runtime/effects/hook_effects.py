@@ -5,7 +5,6 @@ A hook is code of a user that guards something, so whatever it does but answer i
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -14,12 +13,13 @@ import msgspec
 
 from harborage import codec
 from harborage.callables import settled
-from harborage.concurrency import CancelScope, is_cancelled
+from harborage.crashes import WorkCrashedError
 from harborage.errors import HarborageError, error_reason
 from harborage.events import EventType, RuntimeWarningPayload
 from harborage.planner import CallTool, Finish, FinishReason
 from harborage.runtime.durable.engine import RunLeftError
 from harborage.runtime.durable.steps import Ask, Effect, StepCall
+from harborage.runtime.effects.user_code import TimeLimitError
 from harborage.runtime.loop.capabilities import (
     INSTRUCTIONS,
     OFFERED,
@@ -288,15 +288,11 @@ async def _guarded(
         RunLeftError: what the run depends on is not here.
     """
     try:
-        with CancelScope(services.clock, HOOK_TIMEOUT_S):
-            return await services.leavable(call(), what, live.base.quadruple)
-        raise error_type(f"{what} failed: it gave no answer within {HOOK_TIMEOUT_S:g} s")
+        return await services.bounded(call(), HOOK_TIMEOUT_S, what, live.base.quadruple)
     except (RunLeftError, error_type):
         raise
-    except asyncio.CancelledError as cancelled:
-        if is_cancelled():
-            raise
-        raise error_type(f"{what} failed: it awaited something that was cancelled elsewhere") from cancelled
+    except (WorkCrashedError, TimeLimitError) as error:
+        raise error_type(f"{what} failed: {error}") from error
     except Exception as error:
         raise error_type(f"{what} failed: {failure_reason(error)}") from error
 

@@ -53,6 +53,8 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
       beyond a limit is refused, and the planner gets the limit's name.
     - `pause_ttl`, `approval_ttl`: how long a pause, or a call that waits for approval, may stay unanswered; then the
       pause ends its run, and the call is refused.
+    - `planner_timeout`: how long a planner may take for one decision, the calls of its model included; then the run
+      fails.
     - `provider_patience`: how long a run waits in all for a provider that is down, with growing intervals between
       retries. 0 fails it at once; None is a day over a storage and two minutes without.
     - `granted_scopes`: the scopes that the runs of this runtime hold.
@@ -106,6 +108,7 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     redactor: str = "patterns"
     records_model: bool = True
     session_policy: SessionPolicy = SessionPolicy()
+    planner_timeout: timedelta = timedelta(hours=1)
     provider_patience: timedelta | None = None
     upkeep: timedelta = timedelta(minutes=5)
 

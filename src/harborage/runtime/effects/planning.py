@@ -7,6 +7,7 @@ summariser, else by arithmetic. The recorded steps themselves never change.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -59,10 +60,12 @@ from harborage.runtime.effects.run_resources import (
     new_pictures,
     recorded_of,
 )
+from harborage.runtime.effects.user_code import STORE_TIMEOUT_S, SUMMARISER_TIMEOUT_S
 from harborage.runtime.loop.apply import steering_finish
 from harborage.runtime.loop.errors import SteeringError
 from harborage.runtime.loop.limits import NOTHING_SPENT, LimitName, Reached, Spent
 from harborage.runtime.loop.state import Cancelling, Planned, RunState
+from harborage.state.errors import DatabaseError
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
@@ -81,7 +84,7 @@ async def compress_to_budget(
         return
     try:
         work = compression.maybe_compress(context, trajectory, again=services.folds)
-        await services.leavable(work, "its summariser", context.quadruple)
+        await services.bounded(work, SUMMARISER_TIMEOUT_S, "its summariser", context.quadruple)
     except Exception as error:
         if not services.folds:
             raise
@@ -107,16 +110,23 @@ async def shorten_history(
     if not services.folds:
         if compression is None or is_summarised:
             return False
-        await services.leavable(compression.compress(context, trajectory), "its summariser", context.quadruple)
+        await _summarise(services, compression, context, trajectory)
         return True
     if compression is None:
         _fold(services, context, trajectory, None)
         return True
     try:
-        await services.leavable(compression.compress(context, trajectory), "its summariser", context.quadruple)
+        await _summarise(services, compression, context, trajectory)
     except Exception as error:  # noqa: BLE001 - logged; a fold takes the place of the summary
         _fold(services, context, trajectory, error)
     return True
+
+
+def _summarise(
+    services: AgentServices, compression: CompressionRunner, context: RunContext, trajectory: Trajectory
+) -> Awaitable[None]:
+    work = compression.compress(context, trajectory)
+    return services.bounded(work, SUMMARISER_TIMEOUT_S, "its summariser", context.quadruple)
 
 
 def is_overflow(error: BaseException | None) -> bool:
@@ -150,6 +160,16 @@ class PlannerStepError(SteeringError):
     def __init__(self, step: int = 0, reason: str = "") -> None:
         self.step = step
         super().__init__(f"steering: planner step {step}: {reason}")
+
+
+class PlannerTimeoutError(SteeringError):
+    """A planner gave no decision within `seconds`; its step fails."""
+
+    def __init__(self, seconds: float = 0) -> None:
+        self.seconds = seconds
+        super().__init__(
+            f"the planner gave no decision within {seconds:g} s; RuntimeOptions(planner_timeout=…) is the limit"
+        )
 
 
 async def plan(services: AgentServices, live: LiveRun, call: StepCall) -> Planned:
@@ -275,7 +295,10 @@ async def _decide(services: AgentServices, live: LiveRun, run: RunState, account
         await compress_to_budget(services, live.compression, context, run.trajectory)
     started_at = context.started_at = services.stamp.now()
     before = services.clock.monotonic()
-    task = asyncio.current_task()
+    task, limit = asyncio.current_task(), services.planner_limit
+    assert task is not None
+    if limit is not None:
+        limit.begin(task, before)
     counters = None if context.repair_counters is None else replace(context.repair_counters)
     answer: object  # a planner is user code: `check_decision` says whether it is a decision
     try:
@@ -285,13 +308,18 @@ async def _decide(services: AgentServices, live: LiveRun, run: RunState, account
             if not is_overflow(error) or not await shorten_history(services, live.compression, context, run.trajectory):
                 raise
             answer = await _decide_on_shortened(services, live, context, run, counters)
-    except BaseException as error:
-        if is_order_to_stop(error, task) or isinstance(error, HistoryMismatchError):
+    except BaseException as failure:
+        problem: BaseException = failure
+        if limit is not None and limit.end(task, failure):
+            problem = PlannerTimeoutError(limit.seconds)
+        elif is_order_to_stop(failure, task) or isinstance(failure, HistoryMismatchError):
             raise
-        is_passing = services.patience is not None and outage_of(error) is not None
+        is_passing = services.patience is not None and outage_of(problem) is not None
         if services.announces and not is_passing and account.refused is None and account.fault is None:
-            _announce_error(services, run, error)
-        raise PlannerStepError(run.steps, error_reason(error)) from error
+            _announce_error(services, run, problem)
+        raise PlannerStepError(run.steps, error_reason(problem)) from problem
+    if limit is not None:
+        limit.end(task)
     decision = check_decision(answer)
     if services.announces:
         _announce(services, run.who, run.steps + 1, decision, notes)
@@ -321,15 +349,21 @@ async def _read_artifacts(services: AgentServices, live: LiveRun, run: RunState)
     """Have the artifacts of the session listed, and the pictures of its last results read, for the step."""
     if live.listing is not None:
         known_artifacts = live.listing.unchanged()
-        live.base.session_artifacts = (
-            await services.leavable(live.listing.current(), "its artifact store", run.who)
-            if known_artifacts is None
-            else known_artifacts
-        )
+        live.base.session_artifacts = await live.listing.current() if known_artifacts is None else known_artifacts
     if live.first_manifest is None:
         live.first_manifest = tuple(live.base.session_artifacts)
     if pictures := new_pictures(live, run.trajectory):
-        await services.leavable(load_pictures(live, pictures), "its artifact store", run.who)
+        await _load_pictures(services, live, run, pictures)
+
+
+async def _load_pictures(services: AgentServices, live: LiveRun, run: RunState, pictures: Iterable[str]) -> None:
+    """Read pictures; without those that the artifact store does not give in time."""
+    try:
+        await services.bounded(load_pictures(live, pictures), STORE_TIMEOUT_S, "its artifact store", run.who)
+    except DatabaseError:
+        raise
+    except Exception as error:  # noqa: BLE001 - logged; a planner can decide without them
+        services.logger.warning("run %s: pictures are not shown: %s", run.who.run_id, error_reason(error))
 
 
 async def _decide_on_shortened(

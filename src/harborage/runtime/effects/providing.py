@@ -5,17 +5,15 @@ The answer of the providers is recorded, and the planner is shown the recorded a
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from harborage.concurrency import is_cancelled
-from harborage.crashes import contained
 from harborage.errors import error_summary
 from harborage.events import ANNOUNCED, EventType, RuntimeWarningPayload
 from harborage.runtime.durable.steps import Effect, Note, Think
 from harborage.runtime.effects.context_providers import MAX_REASON_CHARS, Provided, describe_omitted_skills
 from harborage.runtime.effects.model_recording import without_secrets
+from harborage.runtime.effects.user_code import STORE_TIMEOUT_S
 from harborage.runtime.loop.context import (
     Context,
     ContextRequest,
@@ -101,10 +99,8 @@ async def write_memory(services: AgentServices, live: LiveRun, finish: Finish) -
 
     turn = turn_of(live.base.query or live.base.goal, finish, state.trajectory, key=who.run_id, clock=services.stamp)
     try:
-        await contained(memory.add_turn(who.identity, turn))
-    except (Exception, asyncio.CancelledError) as error:
-        if isinstance(error, asyncio.CancelledError) and is_cancelled():
-            raise
+        await services.bounded(memory.add_turn(who.identity, turn), STORE_TIMEOUT_S, "the memory of its session", who)
+    except Exception as error:  # noqa: BLE001 - published as a warning
         # A memory that cannot be written does not change how the run ended.
         reason = without_secrets(services.redactor, error_summary(error))[:MAX_REASON_CHARS]
         message = f"the session does not remember this run: {reason}"

@@ -37,6 +37,7 @@ from harborage.runtime.durable.steps import StepCall, Waiting
 from harborage.runtime.effects.hard_cancel import HardCancel
 from harborage.runtime.effects.ledger import RunLedger
 from harborage.runtime.effects.model_recording import without_secrets
+from harborage.runtime.effects.user_code import STORE_TIMEOUT_S, bounded
 from harborage.runtime.loop.outcome import call_id
 from harborage.runtime.loop.run_spec import ToolExecutor
 from harborage.runtime.loop.seam import GatedTools, RunRequest
@@ -94,7 +95,9 @@ class SessionArtifacts:
             return known
         count = None if self._tracker is None else self._tracker.changes(self._scope)
         try:
-            shown = tuple(build_artifact_manifest(await self._store.list(self._scope)) or ())
+            listing = self._store.list(self._scope)
+            listed = await bounded(listing, STORE_TIMEOUT_S, clock=self._clock, on_left=self._was_left)
+            shown = tuple(build_artifact_manifest(listed) or ())
         except DatabaseError:
             raise
         except Exception as error:  # noqa: BLE001 - logged; a planner can decide without the list
@@ -107,6 +110,9 @@ class SessionArtifacts:
         if shown != self._shown:
             self._shown = shown
         return self._shown
+
+    def _was_left(self, _: BaseException | None) -> None:
+        self._logger.warning("run %s: its artifact store was abandoned: it ignored its cancellation", self._who.run_id)
 
     def unchanged(self) -> Manifest | None:
         """Return the last listing if the store reports no change since; else None."""

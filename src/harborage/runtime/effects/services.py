@@ -25,6 +25,7 @@ from harborage.runtime.effects.executor import CatalogToolExecutor
 from harborage.runtime.effects.gates import Gates
 from harborage.runtime.effects.hooks import Hooks
 from harborage.runtime.effects.model_recording import ModelRecorder
+from harborage.runtime.effects.user_code import PlannerLimit, bounded
 from harborage.runtime.loop.state import ControlErrors
 from harborage.state.errors import DatabaseError
 from harborage.tasks import TaskRegistry
@@ -59,7 +60,8 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     `keys_pauses` lets a step that is repeated after a crash find the pause that it opened; only where no run id is ever
     used twice. `redactor` takes secrets out of what a person is shown, and out of reasoning before it is recorded.
     `model_recorder` records the planners' model calls. `patience` is how long a run waits for a provider that is down;
-    None lets it fail at once. `is_recorded` says that runs are recorded and resumed, so that their observations are
+    None lets it fail at once. `planner_limit` is how long a planner may take for one decision; without one it is its
+    caller that ends it. `is_recorded` says that runs are recorded and resumed, so that their observations are
     values that a record can hold, and a step that the database refuses is retried. `admit` may refuse that a run spawns
     another. `context_providers` are queried for each run, and hold the session memory. `stragglers` owns decisions that
     ignore their cancellation, of an embedder's own executors. `publishes_with_record` says that a run's events are
@@ -88,6 +90,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     keys_pauses: bool = False
     is_recorded: bool = False
     patience: timedelta | None = None
+    planner_limit: PlannerLimit | None = None
     model_recorder: ModelRecorder | None = None
     redactor: Redactor = msgspec.field(default_factory=_default_redactor)
     stragglers: Crew | None = None
@@ -120,6 +123,10 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
         task that awaits it, where that is known.
         """
         return leavable(work, clock=self.clock, on_left=_LogAbandoned(self.logger, who, what), owner=owner)
+
+    def bounded(self, work: Awaitable[T], seconds: float, what: str, who: Quadruple) -> Awaitable[T]:
+        """Await user code for `seconds` at most. Whatever it does but answer is an ordinary error: see `bounded`."""
+        return bounded(work, seconds, clock=self.clock, on_left=_LogAbandoned(self.logger, who, what))
 
     def emit(self, type: EventType, who: Quadruple, payload: Payload, at: datetime | None = None) -> None:
         """Publish an event about a run, as of `at` or now. Announcing must not end a run, so a failure is logged."""

@@ -19,7 +19,6 @@ from msgspec import UNSET, UnsetType
 
 from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Timers
-from harborage.concurrency import CancelScope, leavable
 from harborage.errors import InvalidOptionError
 from harborage.events import (
     Event,
@@ -61,6 +60,7 @@ from harborage.runtime.effects.approval.model import (
     patched_args,
     request_payload,
 )
+from harborage.runtime.effects.user_code import bounded
 from harborage.runtime.loop.pauses import Pause, PauseDecision, PauseRequest
 from harborage.tools.errors import ToolRejectedError
 
@@ -299,9 +299,7 @@ class ApprovalGate:
         def left(_: BaseException | None) -> None:
             _log.warning("the approval policy of %r was abandoned: it ignored its cancellation", request.tool)
 
-        with CancelScope(self._clock, POLICY_TIMEOUT_S):
-            return await leavable(asked, clock=self._clock, on_left=left)
-        raise TimeoutError(f"the policy gave no answer within {POLICY_TIMEOUT_S:g} s")
+        return await bounded(asked, POLICY_TIMEOUT_S, clock=self._clock, on_left=left)
 
     async def _open(
         self, request: ApprovalRequest, reason: str, summary: Any, *, write: RunWriter | None, is_repeated: bool
