@@ -139,7 +139,7 @@ class Counted(Layer):
 
     async def complete(self, request: CompleteRequest) -> CompleteResponse:
         self._check_open()
-        answer = await self._inner.complete(request)
+        answer = _checked(await self._inner.complete(request))
         if self.is_announced or self._totals is not None:
             self._count(request.model or self._cfg.model, answer)
         return answer
