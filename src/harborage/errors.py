@@ -148,6 +148,8 @@ def all_of(kind: type[E], values: object, option: str) -> tuple[E, ...]:
     Raises:
         InvalidOptionError: one is none, or `values` is a single text where several are meant.
     """
+    if values == ():
+        return ()
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise InvalidOptionError(option, values, f"several values, such as ({str(next(iter(kind)))!r},)")
     return tuple(one_of(kind, value, option) for value in values)
@@ -159,6 +161,8 @@ def names_of(values: object, option: str) -> tuple[str, ...]:
     Raises:
         InvalidOptionError: `values` is one text, or nothing that holds several, or holds something that is no text.
     """
+    if values == ():
+        return ()
     if isinstance(values, str):
         raise InvalidOptionError(option, values, f"several texts, such as ({values!r},)")
     if not isinstance(values, Iterable) or isinstance(values, bytes | bytearray):

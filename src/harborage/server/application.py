@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, request_response
 
-from harborage.clock import SYSTEM_CLOCK, Timers
+from harborage.clock import SYSTEM_CLOCK, SharedTimers, Timers
 from harborage.events import REDACTOR_DRIVERS, BusClosedError
 from harborage.ids import new_id
 from harborage.protocol.methods import ALL_METHODS, METHODS
@@ -134,6 +134,7 @@ class Server:
             runtime=runtime,
             options=options,
             clock=clock,
+            timeouts=SharedTimers(clock),
             started_at=clock.now(),
             instance_id=new_id(),
             issuer=issuer,

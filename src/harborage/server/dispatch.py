@@ -6,7 +6,6 @@ it, and from there the endpoint: scope, values, whether the thing is there, what
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -20,7 +19,7 @@ from harborage.protocol.decoding import parse_body, read_request
 from harborage.protocol.errors import Code, ErrorBody, ProtocolError
 from harborage.protocol.methods import ALL_METHODS, CONTROL_PATH, IdentityRule, Method
 from harborage.protocol.wire.common import IdentityScope
-from harborage.server.http import CLOSE, NO_HEADERS, PeerTooSlowError, address_of, read_body, send_json, until_gone
+from harborage.server.http import CLOSE, NO_HEADERS, PeerTooSlowError, read_body, send_json
 from harborage.server.identity import check_identity, check_impersonation, claimed_identity, is_impersonation
 from harborage.server.services import Call, Caller, Endpoints, Services
 
@@ -72,7 +71,7 @@ class Dispatcher:
         caller = await self._gate.verify(request)
         method = self._method(get_route_path(request.scope))
         endpoint = self._endpoints[method.name]
-        body = await read_body(request, method.body_cap, self._services.options.body_timeout)
+        body = await read_body(request, method.body_cap, self._services)
         if not body.strip() and not method.needs_body:
             body = b"{}"
         fields = parse_body(body)
@@ -86,8 +85,7 @@ class Dispatcher:
             who=caller.who,
             services=self._services,
             asked=identity,
-            base_url=self._services.options.base_url or address_of(request),
-            gone=partial(until_gone, request),
+            request=request,
         )
         if method.identity is IdentityRule.EXACT and is_impersonation(identity):
             return await self._run_as(call, identity, caller, asked), endpoint.headers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -10,10 +9,13 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from harborage.concurrency import CancelScope
 from harborage.protocol.errors import Code, ProtocolError
 
 if TYPE_CHECKING:
-    from starlette.types import Send
+    from starlette.types import Scope, Send
+
+    from harborage.server.services import Services
 
 JSON: Final = "application/json"
 Headers: TypeAlias = Mapping[str, str]
@@ -48,8 +50,13 @@ async def send_json(send: Send, value: Any, status: int, headers: Headers) -> No
     await send({"type": "http.response.body", "body": body})
 
 
-async def read_body(request: Request, cap: int, timeout: float) -> bytes:
-    """Return the body of a request; `cap` is in bytes, `timeout` in seconds.
+def header_values(scope: Scope, name: bytes) -> list[str]:
+    """Return the values of a header of a request, as Latin-1; `name` is in lower case, as ASGI gives names."""
+    return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+
+
+async def read_body(request: Request, cap: int, services: Services) -> bytes:
+    """Return the body of a request, which arrives within the server's `body_timeout`; `cap` is in bytes.
 
     A body over its cap is not kept, but read on up to twice the cap, so that its sender reads the refusal.
 
@@ -58,24 +65,23 @@ async def read_body(request: Request, cap: int, timeout: float) -> bytes:
         PeerTooSlowError: it did not arrive in time.
         ClientDisconnect: the peer is gone.
     """
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > 2 * cap:
-        raise _too_long(cap)
+    for declared in header_values(request.scope, b"content-length"):
+        if declared.isdigit() and int(declared) > 2 * cap:
+            raise _too_long(cap)
     kept, seen, more = bytearray(), 0, True
-    try:
-        async with asyncio.timeout(timeout):
-            while more:
-                message = await request.receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnect()
-                part, more = message.get("body", b""), message.get("more_body", False)
-                seen += len(part)
-                if seen > 2 * cap:
-                    raise _too_long(cap)
-                if seen <= cap:
-                    kept += part
-    except TimeoutError as error:
-        raise PeerTooSlowError() from error
+    with CancelScope(services.timeouts, services.options.body_timeout) as scope:
+        while more:
+            message = await request.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect()
+            part, more = message.get("body", b""), message.get("more_body", False)
+            seen += len(part)
+            if seen > 2 * cap:
+                raise _too_long(cap)
+            if seen <= cap:
+                kept += part
+    if scope.was_cancelled:
+        raise PeerTooSlowError()
     if seen > cap:
         raise _too_long(cap)
     return bytes(kept)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
+from starlette.requests import Request
 
 from harborage.errors import InvalidOptionError, at_least, names_of
 from harborage.events import AdminActionPayload, Event, EventType, Triple
@@ -16,6 +17,7 @@ from harborage.protocol.errors import Code, ProtocolError
 from harborage.protocol.methods import Method, TokenScope
 from harborage.protocol.wire.common import IdentityScope
 from harborage.server.flows import Flows, NoFlows
+from harborage.server.http import address_of, until_gone
 from harborage.server.mcp_servers import McpServers, NoMcpServers
 
 if TYPE_CHECKING:
@@ -89,6 +91,8 @@ class Services(msgspec.Struct, kw_only=True):
     runtime: Runtime
     options: ServerOptions
     clock: Timers
+    timeouts: Timers
+    """For waits of one length that are nearly always called off, such as for the body of a request."""
     started_at: datetime
     instance_id: str
     issuer: Issuer | None = None
@@ -110,16 +114,12 @@ class Services(msgspec.Struct, kw_only=True):
         return self.runtime.parts
 
 
-async def _never() -> None:
-    await asyncio.Event().wait()
-
-
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One request whose sender and form were checked.
 
     `who` is the principal for whom it runs; `asked` is the identity that the body names, whose tenant may be a foreign
     one where the method's rule lets it pass on to a scope check. `actor` is the principal who impersonates `who`, None
-    without impersonation. `base_url` is the scheme and host under which the caller reached the server.
+    without impersonation. `request` is what was sent, its body already read; None for a call that no request made.
     """
 
     method: Method
@@ -128,9 +128,21 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     services: Services
     asked: IdentityScope = IdentityScope()
     actor: Identity | None = None
-    base_url: str = ""
-    gone: Callable[[], Coroutine[Any, Any, None]] = _never
-    """Returns once the peer has closed its connection; it is awaited by one task at a time."""
+    request: Request | None = None
+
+    @property
+    def base_url(self) -> str:
+        """Where clients reach the server: as its options say, else scheme, host and path of this request."""
+        if self.services.options.base_url or self.request is None:
+            return self.services.options.base_url
+        return address_of(self.request)
+
+    async def gone(self) -> None:
+        """Return once the peer has closed its connection; it is awaited by one task at a time."""
+        if self.request is None:
+            await asyncio.Event().wait()
+        else:
+            await until_gone(self.request)
 
     @property
     def parts(self) -> Assembly:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -107,6 +107,11 @@ class ToolCatalog:
     def resolve(self, name: str) -> ToolDescriptor | None:
         """Return the tool of exactly this name, without a check of scopes; `CatalogView.descriptor` checks them."""
         return self._descriptors.get(name)
+
+    @property
+    def descriptors(self) -> Collection[ToolDescriptor]:
+        """Every tool with how to call it, in the order in which they were added, without a check of scopes."""
+        return self._descriptors.values()
 
     @property
     def tools(self) -> Tools:

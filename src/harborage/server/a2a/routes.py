@@ -147,7 +147,7 @@ class A2ARoutes:
             named = request.headers.get(_SESSION_HEADER, "").strip()
             caller = await self._gate.verify(request if named else with_session(request, _NO_SESSION))
             agent = self._agent(request)
-            body = await read_body(request, MAX_BODY, self._services.options.body_timeout)
+            body = await read_body(request, MAX_BODY, self._services)
             call = _read_call(body)
             frames = Frames(_id_of(call), V1)
             dialect, does = _method(call, request.headers.get(_VERSION_HEADER, "").strip())

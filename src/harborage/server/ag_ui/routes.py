@@ -71,7 +71,7 @@ class AgUiRoutes:
         try:
             named = request.headers.get(_SESSION, "").strip()
             caller = await self._gate.verify(with_session(request, _NO_SESSION))
-            asked = read_input(await read_body(request, MAX_BODY, self._services.options.body_timeout))
+            asked = read_input(await read_body(request, MAX_BODY, self._services))
             thread = asked.input.thread_id
             if named and named != thread:
                 raise RefusedError(message="threadId and the header X-Harbor-Session name two sessions; send one")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import deque
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from starlette._utils import get_route_path
@@ -19,6 +20,7 @@ from harborage.identity import Identity, Quadruple
 from harborage.protocol.errors import Code, ProtocolError
 from harborage.protocol.methods import CONTROL_PATH, TokenScope
 from harborage.server.auth.tokens import Reason, TokenRejectedError
+from harborage.server.http import header_values
 from harborage.server.services import Caller
 
 if TYPE_CHECKING:
@@ -141,7 +143,8 @@ class NoAuthGate:
         return Caller(Identity(*names), self._scopes, tuple(sorted(self._scopes)), trusts_body=True)
 
 
-def known_scopes(words: Iterable[str]) -> frozenset[TokenScope]:
+@lru_cache(maxsize=256)
+def known_scopes(words: tuple[str, ...]) -> frozenset[TokenScope]:
     """Return the scopes among the words of a token; others mean nothing here."""
     return frozenset(_SCOPES[word] for word in words if word in _SCOPES)
 
@@ -171,7 +174,7 @@ def _sent(request: Request, *, allows_query: bool) -> tuple[str, str]:
         ProtocolError: it names two sessions, or one with control characters.
     """
     session = _header(request, "X-Harbor-Session")
-    headers = {one.strip() for one in request.headers.getlist("authorization") if one.strip()}
+    headers = {one.strip() for one in header_values(request.scope, b"authorization")} - {""}
     if len(headers) > 1:
         raise TokenRejectedError(Reason.TOKEN_MALFORMED)
     if headers:
@@ -188,7 +191,8 @@ def _sent(request: Request, *, allows_query: bool) -> tuple[str, str]:
 
 def _header(request: Request, name: str) -> str:
     """The one value of a header; browsers send Latin-1, other clients UTF-8."""
-    return _one_value(name, [_decoded(value) for value in request.headers.getlist(name)])
+    values = header_values(request.scope, name.lower().encode())
+    return _one_value(name, [_decoded(value) for value in values]) if values else ""
 
 
 def _decoded(value: str) -> str:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from msgspec.structs import replace
-
 from harborage.planner.decisions import PauseReason
 from harborage.protocol.errors import Code, ProtocolError
 from harborage.protocol.methods import TokenScope
@@ -36,7 +34,7 @@ async def list_pauses(call: Call, asked: ListPauses) -> PausesListed:
     if is_foreign:
         call.require(TokenScope.ADMIN, code=Code.IDENTITY_SCOPE_REQUIRED)
     page, page_size = checked_page(asked.page, asked.page_size)
-    wanted = _filter(asked.filter)
+    wanted = _filter(asked.filter, call)
     if is_foreign:
         await call.audit()
     rows, total, is_truncated = await _rows(call, wanted, tenants, page, page_size)
@@ -51,14 +49,11 @@ async def list_pauses(call: Call, asked: ListPauses) -> PausesListed:
 
 
 async def _rows(
-    call: Call, wanted: PauseFilter, tenants: Sequence[str], page: int, page_size: int
+    call: Call, wanted: PauseFilter | None, tenants: Sequence[str], page: int, page_size: int
 ) -> tuple[list[PauseRow], int, bool]:
     """Return the rows of a page, how many there are, and whether no resumed pause is kept that was asked for."""
-    if not call.is_scoped:
-        own = call.who.user_id
-        if wanted.users and own not in wanted.users:
-            return [], 0, False
-        wanted = replace(wanted, users=(own,))
+    if wanted is None:
+        return [], 0, False
     store = call.parts.store
     rows, total = await read_page(store, build_queries(wanted, tenants), page, page_size)
     if PauseState.RESUMED not in wanted.states:
@@ -71,26 +66,36 @@ async def _rows(
     return rows, total, True
 
 
-def _filter(asked: PauseFilterParts) -> PauseFilter:
-    """Return the filter of a request.
+def _filter(asked: PauseFilterParts, call: Call) -> PauseFilter | None:
+    """Return the filter of a request; None where it names only users whose pauses the caller may not see.
 
     Raises:
         ProtocolError: `invalid_request`: there is no such status or reason, or the times are the wrong way round.
     """
     if asked.since is not None and asked.until is not None and asked.since > asked.until:
         raise ProtocolError(Code.INVALID_REQUEST, "pause.list: since is after until")
+    states = _members(PauseState, asked.status, "status")
+    reasons = _members(PauseReason, asked.reasons, "reasons")
+    users = asked.user_ids
+    if not call.is_scoped:
+        own = call.who.user_id
+        if users and own not in users:
+            return None
+        users = (own,)
     return PauseFilter(
-        states=_members(PauseState, asked.status, "status"),
-        users=asked.user_ids,
+        states=states,
+        users=users,
         sessions=asked.session_ids,
         runs=asked.run_ids,
-        reasons=_members(PauseReason, asked.reasons, "reasons"),
+        reasons=reasons,
         since=asked.since,
         until=asked.until,
     )
 
 
 def _members(kind: type[E], values: Sequence[str], name: str) -> tuple[E, ...]:
+    if not values:
+        return ()
     known = [member.value for member in kind]
     if not set(values).issubset(known):
         raise ProtocolError(Code.INVALID_REQUEST, f"pause.list: {name}: no such value; there are {', '.join(known)}")

@@ -59,6 +59,7 @@ WINDOWS: Final[Mapping[str, timedelta]] = {
 
 _SMALLEST_BUCKET: Final = 256
 _BUCKET_FACTOR: Final = 4
+_ALL: Final = ToolFilterParts()
 _DEGRADED: Final = 0.1
 _OFFLINE_CALLS: Final = 5
 
@@ -77,12 +78,15 @@ class _Offered(NamedTuple):
 async def list_tools(call: Call, asked: ListTools) -> ToolsListed:
     """Return one page of the tools that the caller may see, deferred ones too."""
     page, page_size = checked_page(asked.page, asked.page_size)
-    _check_filter(asked.filter)
+    is_narrowed = asked.filter != _ALL
+    if is_narrowed:
+        _check_filter(asked.filter)
     offered = _offered(call)
     used = await last_used(call, offered)
     decided = await call.parts.approvals.load(call.who.tenant_id)
-    rows = [_row(name, one, used, decided) for name, one in sorted(offered.items())]
-    found = [row for row in rows if _is_found(row, asked.filter)]
+    found = [_row(name, offered[name], used, decided) for name in sorted(offered)]
+    if is_narrowed:
+        found = [row for row in found if _is_found(row, asked.filter)]
     return ToolsListed(
         tools=cut_page(found, page, page_size),
         page=page,
@@ -193,10 +197,9 @@ def _offered(call: Call) -> dict[str, _Offered]:
     """Return by name the tools of all agents that the caller may see."""
     offered: dict[str, _Offered] = {}
     for agent in call.parts.agents:
-        for tool in agent.catalog.tools:
-            descriptor = agent.catalog.resolve(tool.name)
-            if descriptor is not None and tool.is_granted(agent.options.granted_scopes):
-                offered.setdefault(tool.name, _Offered(agent, descriptor))
+        for descriptor in agent.catalog.descriptors:
+            if descriptor.tool.is_granted(agent.options.granted_scopes):
+                offered.setdefault(descriptor.tool.name, _Offered(agent, descriptor))
     return offered
 
 

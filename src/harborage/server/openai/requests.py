@@ -64,7 +64,7 @@ async def read_fields(services: Services, gate: Gate, request: Request) -> tuple
         ProtocolError, PeerTooSlowError, ClientDisconnect: as of every route.
     """
     caller = await gate.verify(request)
-    body = await read_body(request, BODY_CAP, services.options.body_timeout)
+    body = await read_body(request, BODY_CAP, services)
     return caller, {name: value for name, value in parse_body(body).items() if value is not None}
 
 

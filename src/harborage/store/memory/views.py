@@ -91,9 +91,9 @@ def count_events(logs: Mapping[Identity, Sequence[EventRow]], query: EventCountQ
 def has_event(query: EventQuery, row: EventRow) -> bool:
     """Whether a query finds this event, whatever its page."""
     return (
-        _is_of(query.tenant, query.user, query.session, row.who)
+        row.type in (query.types or (row.type,))
+        and _is_of(query.tenant, query.user, query.session, row.who)
         and row.run_id in (query.run_ids or (row.run_id,))
-        and row.type in (query.types or (row.type,))
         and _is_between(row.at, query.since, query.until)
         and _says(query.text, row.type, row.run_id)
     )
