@@ -48,8 +48,10 @@ attack: $(VENV)/.ready ## kill, freeze, starve, flood and damage real processes;
 	@$(BIN)/python -m tests.programs.chaos --attacks $(or $(RUNS),40) --start $(or $(START),0) \
 	  --storage $(or $(STORAGE),sqlite) $(ARGS)
 
-soak: $(VENV)/.ready ## play one long story of kills, controls and lost clients (RUNS=2000 STORAGE=postgres)
+soak: $(VENV)/.ready ## play one long story of kills, controls and lost clients (RUNS=2000 STORAGE=postgres), then of servers
 	@$(BIN)/python -m tests.programs.chaos --soak $(or $(RUNS),2000) --storage $(or $(STORAGE),sqlite) $(ARGS)
+	@$(BIN)/python -m tests.programs.wire
+	@$(BIN)/python -m benchmarks streams
 
 lint: $(VENV)/.ready ## check style and formatting
 	@$(BIN)/ruff check --quiet --output-format concise .

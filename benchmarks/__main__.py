@@ -28,6 +28,7 @@ from benchmarks.steering import control_latency, parked_memory
 from benchmarks.steps import in_flight, step_overhead
 from benchmarks.storage import storage_cost
 from benchmarks.store import store_cost
+from benchmarks.streams import thousand_streams
 
 BENCHMARKS: dict[str, Callable[[], Awaitable[list[Row]]]] = {
     "steps": step_overhead,
@@ -44,6 +45,7 @@ BENCHMARKS: dict[str, Callable[[], Awaitable[list[Row]]]] = {
     "kept": kept_runs,
     "million": million_runs,
     "server": server_requests,
+    "streams": thousand_streams,
     "local": embedded_model,
 }
 _WIDTH = 120

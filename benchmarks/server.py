@@ -31,7 +31,7 @@ _START: Final = ("/v1/control/start", b'{"query":"say hello"}')
 
 async def server_requests() -> list[Row]:
     """CPU a request of reads and of `start`, each beside the bare handler."""
-    async with _process("ours") as ours, _process("bare") as bare:
+    async with serving("ours") as ours, serving("bare") as bare:
         answer = await ours.ask(*_START)
         run = msgspec.json.decode(answer)["task_id"].encode()
         rows = []
@@ -42,7 +42,7 @@ async def server_requests() -> list[Row]:
     return rows
 
 
-async def _row(name: str, ours: _Side, bare: _Side, path: str, body: bytes, *, limit: float) -> Row:
+async def _row(name: str, ours: ServerSide, bare: ServerSide, path: str, body: bytes, *, limit: float) -> Row:
     length = len(await ours.ask(path, body))
     to_bare = msgspec.json.encode({"length": length, "body": body.decode()})
     spent: tuple[list[float], list[float]] = ([], [])
@@ -59,17 +59,22 @@ async def _row(name: str, ours: _Side, bare: _Side, path: str, body: bytes, *, l
     )
 
 
-class _Side:
+class ServerSide:
     """One server in its process, and the connections to it."""
 
     def __init__(self, pid: int, port: int, token: str) -> None:
         self._pid = pid
-        self._port = port
-        self._token = token
+        self.port = port
+        self.token = token
 
-    async def ask(self, path: str, body: bytes) -> bytes:
+    async def ask(self, path: str, body: bytes, *, session: str = "") -> bytes:
         """The body of the answer to one request."""
-        return await self._connection(path, body, 1)
+        return await self._connection(path, body, 1, session)
+
+    def memory(self) -> int:
+        """The bytes of memory that the server's process holds."""
+        with open(f"/proc/{self._pid}/statm", encoding="ascii") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     async def load(self, path: str, body: bytes) -> float:
         """The seconds of CPU that a request costs the server, of many over many connections."""
@@ -79,9 +84,10 @@ class _Side:
         await asyncio.gather(*(self._connection(path, body, each) for _ in range(_CONNECTIONS)))
         return (_cpu(self._pid) - before) / (each * _CONNECTIONS)
 
-    async def _connection(self, path: str, body: bytes, times: int) -> bytes:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-        head = f"POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {self._token}\r\n"
+    async def _connection(self, path: str, body: bytes, times: int, session: str = "") -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        head = f"POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {self.token}\r\n"
+        head += f"x-harbor-session: {session}\r\n" if session else ""
         request = head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
         answer = b""
         try:
@@ -109,7 +115,7 @@ def _cpu(pid: int) -> float:
 
 
 @asynccontextmanager
-async def _process(kind: str) -> AsyncIterator[_Side]:
+async def serving(kind: str) -> AsyncIterator[ServerSide]:
     """A server in a process of its own; it ends when its input does."""
     child = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -123,7 +129,7 @@ async def _process(kind: str) -> AsyncIterator[_Side]:
     assert child.stdout is not None
     try:
         port, _, token = (await child.stdout.readline()).decode().strip().partition(" ")
-        yield _Side(child.pid, int(port), token)
+        yield ServerSide(child.pid, int(port), token)
     finally:
         child.stdin.close()
         await child.wait()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
+from harborage.clock import SYSTEM_CLOCK
 from harborage.events import BusConfig, DurableEventBus, Event, EventType, MemoryEventBus, TaskResumedPayload
 from harborage.runtime.host import Runtime
 from harborage.server.application import Server
@@ -20,11 +19,13 @@ from harborage.store import EventQuery, EventRow
 from harborage.store.memory import MemoryStore
 from harborage.store.sqlite import SQLiteStore
 from harborage.testing.clock import FakeClock, settle
-from harborage.tools import tool
+from tests.kit.postgres_fixtures import opened_or_skipped
 from tests.kit.sse import Frame, open_page
+from tests.kit.stream_breaks import FAMILY, disconnects, family_of
 from tests.kit.streaming import STEP, delta, numbers, paused, publish, spawned, streaming
 from tests.kit.wire import ADA, BEN, HeaderGate, Wire, caller_headers
-from tests.programs.chaos.disconnects import FamilyPlanner, stroll
+from tests.programs.chaos.databases import Databases, open_at
+from tests.programs.chaos.disconnects import stroll
 
 pytestmark = pytest.mark.anyio
 
@@ -45,92 +46,23 @@ async def bus(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[D
 # ── Breaks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Reader:
-    """A browser: it connects again with the last id that it got, and keeps what came on each connection."""
-
-    def __init__(self, wire: Wire, query: str, luck: random.Random) -> None:
-        self.wire, self.query, self.luck = wire, query, luck
-        self.last_id: int | None = None
-        self.joined: list[Frame] = []
-        self.connections = 0
-
-    async def read_until_end_of(self, run_id: str) -> None:
-        """Read the run to its end, in pieces."""
-        while not await self._connect(run_id, self.luck.randint(0, 15)):
-            await stroll(self.luck.choice((0, 0, 2, 20)))
-
-    async def _connect(self, run_id: str, stay: int) -> bool:
-        self.connections += 1
-        async with open_page(self.wire, self.query, last_id=self.last_id) as page:
-            try:
-                if self.last_id is not None:
-                    assert page.first.id == self.last_id
-                for _ in range(stay):
-                    frame = await page.event()
-                    self.joined.append(frame)
-                    if frame.event in ENDS and frame.payload["TaskID"] == run_id:
-                        return True
-                    await stroll(self.luck.choice((0, 0, 0, 1, 5)))
-                return False
-            finally:
-                assert page.ids == sorted(set(page.ids)), "a number came twice on a connection, or they shrank"
-                self.last_id = page.last_id
-
-
-async def disconnects(wire: Wire, store: Any, seed: int, most: int) -> int:
-    """Read runs with three levels of children in pieces until readers have left so often; how many events came."""
-    luck, connections, events = random.Random(seed), 0, 0
-    runtime: Runtime = wire.app.services.runtime
-    while connections < most:
-        before = await store.events(EventQuery(newest_first=True, limit=1))
-        cursor = before[0].sequence if before else 0
-        run = await runtime.start("3", who=ADA)
-        other = await runtime.start("1", who=ADA)
-        readers = [Reader(wire, "", luck), Reader(wire, f"?run={run.id}&children=1", luck)]
-        for reader in readers:
-            reader.last_id = cursor
-        async with asyncio.timeout(60):
-            await asyncio.gather(*(reader.read_until_end_of(run.id) for reader in readers))
-            await other.finished()
-        rows = await store.events(EventQuery(tenant="acme", user="ada", session="s-1", after=cursor, limit=100_000))
-        family = _family(rows, run.id)
-        for reader, wanted in zip(readers, (rows, [row for row in rows if _is_of(row, family)]), strict=True):
-            got = [frame.sequence for frame in reader.joined if frame.sequence % STEP == 0]
-            due = [row.sequence for row in wanted if row.sequence <= got[-1]]
-            assert got == due, reader.query
-            assert "bus.dropped" not in {frame.event for frame in reader.joined}
-            connections += reader.connections
-            events += len(reader.joined)
-        assert len(family) == 15
-    return events
-
-
-def _family(rows: list[EventRow], root: str) -> set[str]:
-    found = {root}
-    for row in rows:
-        payload = msgspec.json.decode(row.data)["payload"]
-        if row.type == "task.spawned" and payload["ParentTaskID"] in found:
-            found.add(payload["TaskID"])
-    return found
-
-
-def _is_of(row: EventRow, family: set[str]) -> bool:
-    return row.run_id in family or msgspec.json.decode(row.data)["payload"].get("TaskID") in family
-
-
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_the_joined_stream_is_the_log(bus: DurableEventBus, seed: int) -> None:
     """Over two hundred random breaks in runs with three levels of children, whose neighbours publish as well."""
-    async with streaming(bus, planner={"planner": FamilyPlanner(), "tools": [FAMILY_TOOL]}) as wire:
+    async with streaming(bus, planner=FAMILY) as wire:
         assert await disconnects(wire, bus.store, seed, 100) > 500
         assert len(wire.app.streams) == 0
         assert not bus._subscribers.by_session
 
 
-@tool(name="stroll")
-async def FAMILY_TOOL(turns: int) -> int:
-    """Give the other tasks so many turns."""
-    return await stroll(turns)
+async def test_the_joined_stream_is_the_log_on_postgres(tmp_path: Path) -> None:
+    """The same over a real server."""
+    with opened_or_skipped(Databases("postgres")) as databases:
+        async with databases.fresh("breaks", tmp_path) as at, await open_at(at, SYSTEM_CLOCK) as storage:
+            bus = DurableEventBus(storage.store, config=BusConfig(subscriber_buffer_size=4))
+            async with streaming(bus, planner=FAMILY) as wire:
+                assert await disconnects(wire, storage.store, 3, 20) > 100
+            await bus.aclose()
 
 
 async def test_a_break_right_after_the_first_frame_of_a_resume_loses_nothing(bus: DurableEventBus) -> None:
@@ -160,12 +92,12 @@ async def test_children_are_known_from_before_and_from_during(bus: DurableEventB
 
 async def test_descendants_before_the_cursor_are_read_from_the_store(tmp_path: Path) -> None:
     """Their start is in no event that the stream reads."""
-    async with Runtime(planner=FamilyPlanner(), tools=[FAMILY_TOOL], storage=f"sqlite:{tmp_path / 'x.db'}") as runtime:
+    async with Runtime(**FAMILY, storage=f"sqlite:{tmp_path / 'x.db'}") as runtime:
         wire = Wire(Server(runtime, gate=HeaderGate()))
         run = await runtime.start("2", who=ADA)
         await run.finished()
         rows = await runtime.parts.store.events(MINE)
-        family = sorted(_family(rows, run.id))
+        family = sorted(family_of(rows, run.id))
         async with open_page(wire, f"?run={run.id}&children=1") as page:
             await publish(runtime.bus, *(paused(one) for one in (*family, "stranger")))
             assert [frame.data["run"] for frame in await page.events(len(family))] == family

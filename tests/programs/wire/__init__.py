@@ -1,0 +1,1 @@
+"""What the server promises at full size, with real processes and sockets: `python -m tests.programs.wire`."""
