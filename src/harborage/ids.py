@@ -5,7 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
+_LAST_MS: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999, after which no datetime exists."""
 _DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = tuple(high + low for high in _DIGITS for low in _DIGITS)
 
@@ -30,6 +34,14 @@ def ulid(at_ms: int, chance: bytes) -> str:
     """The ULID of a time, in milliseconds since 1970, and ten random bytes."""
     value = at_ms << 80 | int.from_bytes(chance)
     return "".join([_PAIRS[value >> shift & 1023] for shift in range(120, -1, -10)])
+
+
+def made_at(id: str) -> datetime | None:
+    """When a ULID was made; None of any other text."""
+    if len(id) != 26 or not set(id) <= set(_DIGITS) or id[0] > "7":
+        return None
+    at_ms = sum(_DIGITS.index(digit) << 5 * place for place, digit in enumerate(reversed(id[:10])))
+    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=at_ms) if at_ms <= _LAST_MS else None
 
 
 def _time_and_chance() -> tuple[int, bytes]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from harborage.errors import HarborageError, first_sentence
-from harborage.ids import new_id, ulid
+from harborage.ids import made_at, new_id, ulid
 
 
 def test_an_id_is_a_ulid() -> None:
@@ -21,6 +22,16 @@ def test_a_ulid_spells_its_time_and_its_chance() -> None:
     assert ulid(0, bytes(10)) == "0" * 26
     assert ulid(2**48 - 1, b"\xff" * 10) == "7" + "Z" * 25
     assert ulid(1, bytes(9) + b"\x21") == "00000000010000000000000011"
+
+
+def test_an_id_says_when_it_was_made() -> None:
+    """To the millisecond; any other text says nothing."""
+    moment = datetime(2026, 11, 28, 3, 14, 15, 926_000, tzinfo=UTC)
+    at_ms = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    assert made_at(ulid(at_ms, bytes(10))) == moment
+    assert made_at(ulid(0, bytes(10))) == datetime(1970, 1, 1, tzinfo=UTC)
+    for text in ("", "short", "U" * 26, "8" + "0" * 25, ulid(2**48 - 1, bytes(10))):
+        assert made_at(text) is None
 
 
 def test_ids_are_unique() -> None:

@@ -123,11 +123,11 @@ class Client:
         token = process.line("HARBOR_DEV_TOKEN=").partition("=")[2]
         bound = process.line("HARBOR_DEV_BOUND=").partition("=")[2]
         self.base = f"http://{bound}"
-        self._headers = {"authorization": f"Bearer {token}"}
+        self.headers = {"authorization": f"Bearer {token}"}
 
     def post(self, path: str, body: Any) -> Any:
         """The answer to one request."""
-        reply = httpx2.post(f"{self.base}{path}", json=body, headers=self._headers, timeout=DEADLINE_S)
+        reply = httpx2.post(f"{self.base}{path}", json=body, headers=self.headers, timeout=DEADLINE_S)
         assert reply.status_code == 200, reply.text
         return reply.json()
 
@@ -166,6 +166,18 @@ def test_a_page_of_this_machine_gets_a_token(start: Start, tmp_path: Path) -> No
     )
     assert reply.status_code == 200
     assert reply.headers["access-control-allow-origin"] == "http://localhost:5173"
+
+
+def test_a_draft_becomes_a_project_beside_the_agents(start: Start, tmp_path: Path) -> None:
+    """It is kept in the data folder until it is saved; without the token there is none."""
+    write(tmp_path, "ordered")
+    client = Client(start("dev", "agent.py", "--bind", "127.0.0.1:0", "--storage", "memory:"))
+    assert httpx2.post(f"{client.base}/v1/dev/drafts", json={"name": "shop"}).status_code == 401
+    reply = httpx2.post(f"{client.base}/v1/dev/drafts", json={"name": "shop"}, headers=client.headers)
+    made = reply.json()
+    assert (tmp_path / ".harborage" / "drafts" / "dev" / "dev" / "dev" / made["draft_id"] / "agent.py").is_file()
+    client.post(f"/v1/dev/drafts/{made['draft_id']}/save", {"name": "shop"})
+    assert (tmp_path / "shop" / "harborage.yaml").is_file()
 
 
 def test_an_edit_is_served_and_a_bad_one_refused(start: Start, tmp_path: Path) -> None:

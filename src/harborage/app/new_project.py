@@ -104,9 +104,26 @@ def scaffold_project(
         hint = "--patch writes what is missing in it, --output names another folder"
         raise NewProjectError("output_dir_exists", f"{folder} is there already", hint=hint)
     data, tools = _upstream(name, config, environ)
-    stubs = _stubs(tools)
-    plan: dict[str, bytes] = {
-        FILE_NAME: data,
+    plan = _scaffold(name, data, _stubs(tools))
+    there = {file for file in plan if os.path.lexists(folder / file)}
+    _write(folder, {file: text for file, text in plan.items() if file not in there}, "scaffold_failed")
+    return NewProject(name=name, folder=folder, files=tuple(sorted({*plan} - there)), skipped=tuple(sorted(there)))
+
+
+def template_files(name: str, *, template: str = "minimal-react") -> dict[str, bytes]:
+    """Return the files of a new project around the configuration of a template, by their relative paths.
+
+    Raises:
+        NewProjectError: `invalid_project_name`, `unknown_template`.
+    """
+    _check_name(name, "invalid_project_name")
+    _check_template(template, SCAFFOLD_TEMPLATES, "unknown_template")
+    return _scaffold(name, _filled(texts.CONFIG, NAME=name).encode(), [])
+
+
+def _scaffold(name: str, config: bytes, stubs: list[Stub]) -> dict[str, bytes]:
+    plan = {
+        FILE_NAME: config,
         "agent.py": _agent_file(name, stubs).encode(),
         "conftest.py": texts.SCAFFOLD_CONFTEST.encode(),
         "tests/test_agent.py": texts.SCAFFOLD_AGENT_TEST.encode(),
@@ -116,9 +133,7 @@ def scaffold_project(
     for stub in stubs:
         plan[f"tools/{stub.module}.py"] = stub.code().encode()
         plan[f"tests/test_{stub.module}.py"] = stub.test().encode()
-    there = {file for file in plan if os.path.lexists(folder / file)}
-    _write(folder, {file: text for file, text in plan.items() if file not in there}, "scaffold_failed")
-    return NewProject(name=name, folder=folder, files=tuple(sorted({*plan} - there)), skipped=tuple(sorted(there)))
+    return plan
 
 
 def _check_name(name: str, code: str) -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from harborage.events import Redactor
     from harborage.identity import Identity
     from harborage.runtime.host import Runtime
+    from harborage.server.application import Extension
     from harborage.server.auth.gate import Gate
     from harborage.server.flows import Flows
     from harborage.server.services import Issuer, ServerOptions
@@ -63,6 +64,7 @@ class Site:
         grace: float = 0,
         issuer: Issuer | None = None,
         routes: Iterable[BaseRoute] = (),
+        extensions: Iterable[Extension] = (),
         fallback: Callable[[Request], Awaitable[Response]] | None = None,
         flows: Flows | None = None,
         prepare: Callable[[Runtime], Awaitable[None]] | None = None,
@@ -73,7 +75,14 @@ class Site:
         self._storage_of = storage_of
         self._make_gate = make_gate
         self._serve = partial(
-            Server, options=options, issuer=issuer, routes=tuple(routes), fallback=fallback, flows=flows, clock=clock
+            Server,
+            options=options,
+            issuer=issuer,
+            routes=tuple(routes),
+            extensions=tuple(extensions),
+            fallback=fallback,
+            flows=flows,
+            clock=clock,
         )
         self._grace = grace
         self._prepare = prepare

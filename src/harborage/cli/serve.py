@@ -210,6 +210,7 @@ def dev(
 
 async def _develop(agents: str, *, is_mock: bool, reloads: bool, **options: Any) -> int:
     """Serve with a key of this process, and print a token that it signed."""
+    from harborage.app.drafts.routes import Drafts
     from harborage.app.hosting import Reloading
     from harborage.server.auth.minting import DEV_IDENTITY, development_mint, sign_development_token, verifier_of
     from harborage.server.bootstrap import bootstrap_route
@@ -229,6 +230,7 @@ async def _develop(agents: str, *, is_mock: bool, reloads: bool, **options: Any)
         options=ServerOptions(any_origin=True, subcommand="dev", is_mock=is_mock),
         issuer=mint,
         routes=(bootstrap_route(mint),),
+        extensions=(Drafts(Path.cwd()).routes,),
         grace=_DEV_GRACE_S,
         reload=(lambda root: Reloading(roots=(root,), who=DEV_IDENTITY)) if reloads else None,
         on_ready=ready,
@@ -251,6 +253,7 @@ async def _serve(
     has_fixtures: bool = False,
     issuer: Any = None,
     routes: tuple[Any, ...] = (),
+    extensions: tuple[Any, ...] = (),
     reload: Callable[[Path], Any] | None = None,
 ) -> int:
     """Listen, load the program, and serve it until a signal comes."""
@@ -276,6 +279,7 @@ async def _serve(
             grace=grace,
             issuer=issuer,
             routes=routes,
+            extensions=extensions,
             fallback=console.answer,
             flows=flows,
             prepare=prepare,

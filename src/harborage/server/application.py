@@ -6,8 +6,9 @@ import asyncio
 import logging
 import os
 import secrets
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from starlette._utils import get_route_path
 from starlette.applications import Starlette
@@ -37,7 +38,7 @@ from harborage.server.stream import Streams
 from harborage.store import RunQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -85,6 +86,10 @@ def app(
     return Server(runtime, gate=TokenGate(verifier, redactor=redactor, bus=_BusOf(runtime)), options=options)
 
 
+Extension: TypeAlias = Callable[[Services, Gate], Iterable[BaseRoute]]
+"""Makes routes of its own over the parts of a server, whose gate says who sends each request."""
+
+
 class _BusOf:
     """The bus of a runtime that may not be open yet."""
 
@@ -108,7 +113,7 @@ class Server:
 
     `gate` verifies who sends each request; there is no default. `issuer` signs rotated tokens; without one there is no
     rotation. `mcp` and `flows` answer for MCP connections and flows; without them there are none. `routes` are added
-    before the server's own; `fallback` answers whatever is on no route.
+    before the server's own, and so are those that `extensions` make; `fallback` answers whatever is on no route.
 
     Raises:
         GateMissingError: there is no gate.
@@ -124,6 +129,7 @@ class Server:
         mcp: McpServers | None = None,
         flows: Flows | None = None,
         routes: Iterable[BaseRoute] = (),
+        extensions: Iterable[Extension] = (),
         fallback: Callable[[Request], Awaitable[Response]] | None = None,
         clock: Timers = SYSTEM_CLOCK,
         logger: logging.Logger | None = None,
@@ -151,7 +157,8 @@ class Server:
         self.a2a = A2ARoutes(self.services, gate)
         self._document: Response | None = None
         self._dispatcher = Dispatcher(self.services, gate, ENDPOINTS)
-        self._others = Starlette(routes=[*routes, *self._routes()])
+        extended = [route for make in extensions for route in make(self.services, gate)]
+        self._others = Starlette(routes=[*routes, *extended, *self._routes()])
         if fallback is not None:
             # Not a last route: that would answer the wrong verbs of the others, too, which are theirs to refuse.
             self._others.router.default = request_response(fallback)

@@ -1,0 +1,1 @@
+"""Drafts: projects that a page edits at a development server before they are written into the project's folder."""
