@@ -14,7 +14,7 @@ from harborage import codec
 from harborage.errors import error_text
 from harborage.events import EventType
 from harborage.planner import FinishReason
-from harborage.runtime.durable.engine import RunFailedError
+from harborage.runtime.durable.engine import RunFailedError, RunNotFoundError
 from harborage.runtime.pending import Question
 from harborage.server.mcp_endpoint.arguments import (
     AnswerRun,
@@ -28,12 +28,14 @@ from harborage.server.mcp_endpoint.arguments import (
     SteerRun,
 )
 from harborage.server.questions import Value, open_questions, read_verdict, send_answer, takes_verdict
+from harborage.store import RunQuery
 
 if TYPE_CHECKING:
     from harborage.events import Event
     from harborage.identity import Identity
     from harborage.runtime.host import Runtime
     from harborage.runtime.run import Run
+    from harborage.store import RunRow
 
 Report = Callable[[str], Awaitable[None]]
 """Tells a client what a run does just now."""
@@ -82,15 +84,15 @@ class Desk:
         match asked:
             case RunAgent():
                 after = self._runtime.parts.bus.last_sequence(self._who)
-                run = await self._start(agent, asked.goal, asked.key)
+                run = await self.start(agent, asked.goal, asked.key)
                 return await self.watch(run, report, asked.wait_seconds, after=after)
             case StartRun():
-                return await self._view(await self._start(asked.agent or self._first, asked.goal, asked.key))
+                return await self.view(await self.start(asked.agent or self._first, asked.goal, asked.key))
             case StatusOfRun():
                 return await self.watch(await self.run(asked.run_id), report, asked.wait_seconds)
             case ListRuns():
                 page = await self._runtime.runs(who=self._who, limit=asked.limit)
-                return [await self._view(await self.run(one.run_id)) for one in page]
+                return [await self.view(await self.run(one.run_id)) for one in page]
             case SteerRun():
                 return await self._steer(asked)
             case AnswerRun():
@@ -110,7 +112,13 @@ class Desk:
     def _first(self) -> str:
         return self._runtime.parts.agents.roots[0].name
 
-    async def _start(self, agent: str, goal: str, key: str) -> Run[Any]:
+    async def start(self, agent: str, goal: str, key: str) -> Run[Any]:
+        """Start a run of an agent; the same key starts no second one.
+
+        Raises:
+            ArgumentsError: the agent is not served.
+            Exception: as of `Runtime.start`.
+        """
         if agent not in {one.name for one in self._runtime.parts.agents.roots}:
             raise ArgumentsError("no agent of this name is served here; the tools run_… name those that are")
         return await self._runtime.start(agent, goal, who=self._who, key=f"mcp/{key}" if key else "")
@@ -121,7 +129,7 @@ class Desk:
         What it does meanwhile is reported, from the event behind `after` on, or from now.
         """
         after = self._runtime.parts.bus.last_sequence(self._who) if after is None else after
-        view = await self._view(run)
+        view = await self.view(run)
         if view.status != "running" or not seconds:
             return view
         limit = asyncio.timeout(seconds)
@@ -137,7 +145,7 @@ class Desk:
         except TimeoutError:
             if not limit.expired():
                 raise
-        return await self._view(run)
+        return await self.view(run)
 
     async def question(self, run: Run[Any], token: str) -> Question:
         """Return a question of a run, open or answered."""
@@ -189,9 +197,21 @@ class Desk:
                 await run.message(asked.text)
             case _:
                 assert_never(asked.action)
-        return await self._view(run)
+        return await self.view(run)
 
-    async def _view(self, run: Run[Any]) -> RunView:
+    async def row(self, run: Run[Any]) -> RunRow:
+        """Return what the store knows of a run that was looked up.
+
+        Raises:
+            RunNotFoundError: it is gone.
+        """
+        rows = (await self._runtime.parts.store.runs(RunQuery(run_ids=(run.id,), limit=1))).rows
+        if not rows:
+            raise RunNotFoundError(run.id)
+        return rows[0]
+
+    async def view(self, run: Run[Any]) -> RunView:
+        """Return how far a run is now."""
         status = await run.status()
         if status.phase.is_final:
             return await self._ended_view(run, status.agent)

@@ -16,6 +16,7 @@ import msgspec
 from harborage.errors import HarborageError, NotFoundError, error_text
 from harborage.server.mcp_endpoint.arguments import MOST_WAIT_S, AnswerRun, RunAgent, StatusOfRun, tools_of
 from harborage.server.mcp_endpoint.desk import Desk, RunView, ask_text
+from harborage.server.mcp_endpoint.tasks import McpTasks, takes_tasks
 from harborage.server.questions import open_questions, takes_verdict
 
 if TYPE_CHECKING:
@@ -68,6 +69,13 @@ class Spoken:
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
+        self._tasks = McpTasks(
+            self._desk,
+            result_of=lambda view: self._result(msgspec.to_builtins(view), is_error=view.status == "failed"),
+            form_of=self._form,
+            take=self._take,
+        )
+        self._tasks.add_to(self.server)
 
     async def _list_tools(self, _: Any, __: Any) -> Any:
         return self._types.ListToolsResult(tools=[self._tool(one) for one in self._tools.values()])
@@ -99,6 +107,8 @@ class Spoken:
 
     async def _answer_call(self, context: Any, params: Any, spec: ToolSpec) -> Any:
         asked, report = spec.read(params.arguments), _Progress(context)
+        if isinstance(asked, RunAgent) and takes_tasks(context, self._modern):
+            return await self._tasks.created(await self._desk.start(spec.agent, asked.goal, asked.key))
         state = params.request_state
         view: RunView | list[RunView]
         if isinstance(state, str) and state and isinstance(asked, RunAgent | StatusOfRun | AnswerRun):
