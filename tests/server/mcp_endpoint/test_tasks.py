@@ -9,7 +9,28 @@ from typing import Any, Literal
 import pytest
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult, ElicitRequest, ElicitResult, GetTaskRequestParams, Request, Result
+from mcp_types import (
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    CancelTaskRequest,
+    CancelTaskRequestParams,
+    CancelTaskResult,
+    CreateTaskResult,
+    ElicitRequest,
+    ElicitResult,
+    GetTaskPayloadRequest,
+    GetTaskPayloadRequestParams,
+    GetTaskRequest,
+    GetTaskRequestParams,
+    GetTaskResult,
+    ListTasksRequest,
+    ListTasksResult,
+    PaginatedRequestParams,
+    Request,
+    Result,
+    TaskMetadata,
+)
 
 from harborage import Agent, Runtime, tool
 from harborage.server.mcp_endpoint.tasks import EXTENSION
@@ -206,3 +227,71 @@ async def test_a_client_that_asks_nobody_is_told_how_to_answer() -> None:
     ):
         result = await client.call_tool("run_support", {"goal": "x"})
         assert result.is_error
+
+
+# ── Before tasks were an extension ────────────────────────────────────────────────────────────────────────────────────
+
+
+async def start_before(client: Any, goal: str = "x") -> Any:
+    """Call the agent as a task, as the revision 2025-11-25 does."""
+    params = CallToolRequestParams(name="run_support", arguments={"goal": goal}, task=TaskMetadata(ttl=60_000))
+    return (await client.session.send_request(CallToolRequest(params=params), CreateTaskResult)).task
+
+
+async def get_before(client: Any, task: str) -> Any:
+    """How a task stands, in the words of 2025-11-25."""
+    request = GetTaskRequest(params=GetTaskRequestParams(task_id=task))
+    return await client.session.send_request(request, GetTaskResult)
+
+
+async def test_a_call_says_itself_that_it_shall_be_a_task() -> None:
+    """In 2025-11-25: the server says that it can, and the result is asked for apart."""
+    async with (
+        Runtime([support("hello")]) as runtime,
+        on_socket(runtime) as url,
+        mcp_client(url, mode="legacy") as client,
+    ):
+        assert client.session.protocol_version == "2025-11-25"
+        assert client.server_capabilities.tasks.requests.tools.call is not None
+        tools = {one.name: one for one in (await client.list_tools()).tools}
+        assert tools["run_support"].execution.task_support == "optional"
+        assert tools["run_status"].execution is None
+        task = await start_before(client)
+        request = GetTaskPayloadRequest(params=GetTaskPayloadRequestParams(task_id=task.task_id))
+        async with asyncio.timeout(WITHIN_S):
+            result = await client.session.send_request(request, CallToolResult)
+        assert result.structured_content["output"] == "hello"
+        assert result.meta["io.modelcontextprotocol/related-task"] == {"taskId": task.task_id}
+        done = await get_before(client, task.task_id)
+        assert (done.status, done.ttl, done.poll_interval) == ("completed", None, 1_000)
+        listed = await client.session.send_request(ListTasksRequest(params=PaginatedRequestParams()), ListTasksResult)
+        assert [one.task_id for one in listed.tasks] == [task.task_id]
+        bad = ListTasksRequest(params=PaginatedRequestParams(cursor="x"))
+        with pytest.raises(MCPError, match="cursor"):
+            await client.session.send_request(bad, ListTasksResult)
+
+
+async def test_a_task_of_before_can_be_answered_and_cancelled() -> None:
+    """It says that it waits, and how to answer; others have no such task."""
+    async with (
+        Runtime([support(*ASKS)]) as runtime,
+        on_socket(runtime) as url,
+        mcp_client(url, mode="legacy") as client,
+    ):
+        first, second = await start_before(client), await start_before(client)
+        async with asyncio.timeout(WITHIN_S):
+            while (seen := await get_before(client, first.task_id)).status != "input_required":
+                pass
+        assert seen.status_message == "answer_run answers it"
+        answered = await client.call_tool("answer_run", {"run_id": first.task_id, "approved": True})
+        assert answered.structured_content["output"] == "Done."
+        request = CancelTaskRequest(params=CancelTaskRequestParams(task_id=second.task_id))
+        assert (await client.session.send_request(request, CancelTaskResult)).status == "cancelled"
+        with pytest.raises(MCPError, match="has ended"):
+            await client.session.send_request(request, CancelTaskResult)
+        async with mcp_client(url, BEN, mode="legacy") as other:
+            with pytest.raises(MCPError, match="no such task"):
+                await get_before(other, first.task_id)
+        params = CallToolRequestParams(name="list_runs", arguments={}, task=TaskMetadata())
+        with pytest.raises(MCPError, match="only calls of an agent"):
+            await client.session.send_request(CallToolRequest(params=params), CreateTaskResult)

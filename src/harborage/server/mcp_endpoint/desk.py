@@ -210,6 +210,26 @@ class Desk:
             raise RunNotFoundError(run.id)
         return rows[0]
 
+    async def page(self, cursor: str, size: int) -> tuple[list[RunRow], str]:
+        """Return the newest runs of the caller's session behind a cursor, and the next one, "" at the end.
+
+        Raises:
+            ArgumentsError: no page gave the cursor out.
+        """
+        at = cursor.split(":") if cursor else []
+        if at and not (len(at) == 2 and all(one.isascii() and one.isdigit() and len(one) < 19 for one in at)):
+            raise ArgumentsError("cursor: not one of this list")
+        who = self._who
+        query = RunQuery(
+            tenant=who.tenant_id,
+            user=who.user_id,
+            session=who.session_id,
+            after=(int(at[0]), int(at[1])) if at else None,
+            limit=size,
+        )
+        page = await self._runtime.parts.store.runs(query)
+        return list(page.rows), "" if page.cursor is None else f"{page.cursor[0]}:{page.cursor[1]}"
+
     async def view(self, run: Run[Any]) -> RunView:
         """Return how far a run is now."""
         status = await run.status()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.runtime.host import Runtime
     from harborage.runtime.pending import Question
+    from harborage.runtime.run import Run
     from harborage.server.mcp_endpoint.arguments import Arguments, ToolSpec
 
 INSTALL: Final = "the MCP endpoint needs a library: pip install 'harborage[mcp]'"
@@ -74,6 +75,7 @@ class Spoken:
             result_of=lambda view: self._result(msgspec.to_builtins(view), is_error=view.status == "failed"),
             form_of=self._form,
             take=self._take,
+            result=self._finished,
         )
         self._tasks.add_to(self.server)
 
@@ -87,6 +89,7 @@ class Spoken:
             input_schema=spec.schema,
             output_schema=None if spec.name == "list_runs" else _VIEW_SCHEMA,
             annotations=self._types.ToolAnnotations(read_only_hint=spec.is_reading),
+            execution=self._types.ToolExecution(task_support="optional") if spec.agent else None,
         )
 
     async def _call_tool(self, context: Any, params: Any) -> Any:
@@ -107,8 +110,11 @@ class Spoken:
 
     async def _answer_call(self, context: Any, params: Any, spec: ToolSpec) -> Any:
         asked, report = spec.read(params.arguments), _Progress(context)
-        if isinstance(asked, RunAgent) and takes_tasks(context, self._modern):
-            return await self._tasks.created(await self._desk.start(spec.agent, asked.goal, asked.key))
+        if takes_tasks(context, params, self._modern):
+            if isinstance(asked, RunAgent):
+                return await self._tasks.created(context, await self._desk.start(spec.agent, asked.goal, asked.key))
+            if params.task is not None:
+                raise self._errors.MCPError(self._types.METHOD_NOT_FOUND, "only calls of an agent can be tasks")
         state = params.request_state
         view: RunView | list[RunView]
         if isinstance(state, str) and state and isinstance(asked, RunAgent | StatusOfRun | AnswerRun):
@@ -151,6 +157,14 @@ class Spoken:
             view = await self._desk.watch(run, report, MOST_WAIT_S)
             if view.status != "waiting":
                 break
+        return self._result(msgspec.to_builtins(view), is_error=view.status == "failed")
+
+    async def _finished(self, context: Any, run: Run[Any]) -> Any:
+        """Wait for a run, and ask the person at the client meanwhile."""
+        report = _Progress(context)
+        view = await self._desk.watch(run, report, MOST_WAIT_S)
+        if view.status == "waiting":
+            return await self._ask(context, view, report)
         return self._result(msgspec.to_builtins(view), is_error=view.status == "failed")
 
     def _form(self, question: Question) -> Any:
