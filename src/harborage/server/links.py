@@ -11,7 +11,7 @@ import binascii
 import hashlib
 import hmac
 from collections.abc import AsyncIterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -20,7 +20,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from harborage.artifacts import ArtifactNotFoundError, ArtifactScope
-from harborage.artifacts.store import TracksChanges
+from harborage.artifacts.store import Presigns, TracksChanges
 from harborage.artifacts.values import DEFAULT_MIME_TYPE
 from harborage.events import unix_ns
 from harborage.protocol.errors import Code, ProtocolError
@@ -66,6 +66,17 @@ def _spell(raw: bytes) -> str:
 
 def _mac(key: bytes, grant: bytes) -> bytes:
     return hmac.digest(key, b"harborage artifact link\x00" + grant, hashlib.sha256)
+
+
+async def link_to(services: Services, base_url: str, ref: ArtifactRef, expiry: timedelta) -> str | None:
+    """Return a link to the content of an artifact that ends by itself; None where its store has none."""
+    store = services.parts.artifacts
+    if isinstance(store, Presigns):
+        return await store.presign(ref.scope, ref.id, expires_in=expiry)
+    if not can_link(store):
+        return None
+    until = services.clock.now() + expiry
+    return base_url.rstrip("/") + sign_path(services.link_key, ref.scope, ref.id, until)
 
 
 def read_grant(key: bytes, id: str, text: str, now: datetime) -> ArtifactScope:

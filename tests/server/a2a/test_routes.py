@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx2
 import msgspec
 import pytest
 from a2a.client import A2AClientError
@@ -32,7 +33,7 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 
-from harborage import Agent, Runtime, tool
+from harborage import Agent, File, Runtime, tool
 from harborage.events import PatternRedactor
 from harborage.identity import Identity
 from harborage.server.auth.gate import TokenGate
@@ -181,6 +182,35 @@ async def test_an_answer_that_is_no_text_is_data(version: str) -> None:
     async with hosting(agent) as base, a2a_client(base, version=version) as peer:
         task = await peer.ask("which?")
         assert get_data_parts(task.artifacts[0].parts) == [{"number": 7, "is_open": True}]
+
+
+@pytest.mark.parametrize("place", ["memory:", "sqlite:"])
+async def test_files_of_the_tools_are_artifacts(place: str, version: str, tmp_path: Any) -> None:
+    """As links that need no token, or as bytes where the storage has none; those of other runs are not among them."""
+
+    @tool(effects="read")
+    async def report() -> File:
+        """Make a report."""
+        return File(b"a,b\n1,2\n", name="report.csv", mime="text/csv")
+
+    agent = support(calls_tools(("report", {})), "Done.", tools=(report,))
+    storage = place if place == "memory:" else f"sqlite:{tmp_path / 'runs.db'}"
+    quiet = support("Nothing.", name="quiet")
+    async with hosting(agent, quiet, storage=storage) as base, a2a_client(base, version=version) as peer:
+        events = await peer.send("go", context=CONTEXT)
+        streamed = [event.artifact_update.artifact for event in events if event.HasField("artifact_update")]
+        for artifacts in (streamed, (await peer.get(events[0].task.id)).artifacts):
+            (file,) = [one for one in artifacts if one.name == "report.csv"]
+            (part,) = file.parts
+            assert part.media_type == "text/csv"
+            if place == "memory:":
+                assert part.raw == b"a,b\n1,2\n"
+            else:
+                assert part.url.startswith(f"{base}/artifacts/")
+                async with httpx2.AsyncClient() as http:
+                    assert (await http.get(part.url)).content == b"a,b\n1,2\n"
+        async with a2a_client(base, "quiet", version=version) as other:
+            assert [one.artifact_id for one in (await other.ask("go", context=CONTEXT)).artifacts] == ["answer"]
 
 
 async def test_calls_are_told_while_the_task_works(version: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from harborage.server.a2a.values import ArtifactPiece, StatusChange, Task, Text
+from harborage.server.a2a.values import ArtifactPiece, Blob, Data, StatusChange, Task, Text
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -82,7 +82,7 @@ class Dialect:
 
     def _artifact(self, artifact: Artifact) -> dict[str, Any]:
         parts = [self._part(one) for one in artifact.parts]
-        return {"artifactId": artifact.id, "name": artifact.id, "parts": parts}
+        return {"artifactId": artifact.id, "name": artifact.name or artifact.id, "parts": parts}
 
     def state(self, state: State) -> str:
         """Spell a state."""
@@ -117,7 +117,14 @@ class Version1(Dialect):
         return f"TASK_STATE_{state.upper().replace('-', '_')}"
 
     def _part(self, part: Part) -> dict[str, Any]:
-        return {"text": part.text} if isinstance(part, Text) else {"data": part.data}
+        match part:
+            case Text():
+                return {"text": part.text}
+            case Data():
+                return {"data": part.data}
+            case Blob():
+                content = {"url": part.url} if part.url else {"raw": part.data}
+                return {**content, "mediaType": part.mime, "filename": part.name}
 
 
 class Version03(Dialect):
@@ -149,9 +156,14 @@ class Version03(Dialect):
         return str(state)
 
     def _part(self, part: Part) -> dict[str, Any]:
-        if isinstance(part, Text):
-            return {"kind": "text", "text": part.text}
-        return {"kind": "data", "data": part.data if isinstance(part.data, dict) else {"value": part.data}}
+        match part:
+            case Text():
+                return {"kind": "text", "text": part.text}
+            case Data():
+                return {"kind": "data", "data": part.data if isinstance(part.data, dict) else {"value": part.data}}
+            case Blob():
+                content = {"uri": part.url} if part.url else {"bytes": part.data}
+                return {"kind": "file", "file": {**content, "mimeType": part.mime, "name": part.name}}
 
 
 V1: Final = Version1()

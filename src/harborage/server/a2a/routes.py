@@ -87,6 +87,7 @@ class _Asked(NamedTuple):
     params: dict[str, Any]
     dialect: Dialect
     frames: Frames
+    tasks: Tasks
 
 
 class A2ARoutes:
@@ -95,7 +96,6 @@ class A2ARoutes:
     def __init__(self, services: Services, gate: Gate) -> None:
         self._services = services
         self._gate = gate
-        self._tasks = Tasks(services)
         self.requests = OpenRequests(services, lambda error: Frames(None, V1).last(self._refused(error).body))
 
     def drain(self) -> None:
@@ -153,7 +153,9 @@ class A2ARoutes:
             dialect, does = _method(call, request.headers.get(_VERSION_HEADER, "").strip())
             frames = Frames(call.get("id"), dialect)
             params = _params(call, caller.who.tenant_id)
-            asked = _Asked(agent, caller.who, named, params, dialect, frames)
+            asked = _Asked(
+                agent, caller.who, named, params, dialect, frames, Tasks(self._services, self._base_url(request))
+            )
             return await self._do(does, asked, request)
         except (ClientGoneError, ClientDisconnect):
             return Response(status_code=400)  # nobody reads it
@@ -164,30 +166,30 @@ class A2ARoutes:
             return json_response(frames.error(refused.body), refused.status, headers)
 
     async def _do(self, does: str, asked: _Asked, request: Request) -> Response:
-        agent, who, session, params, dialect, frames = asked
+        agent, who, session, params, dialect, frames, tasks = asked
         if self.requests.is_stopping:
             raise ServerStoppingError()
         match does:
             case "send":
                 return await self._send(asked, request)
             case "stream":
-                begun = await self._tasks.begin(agent, read_message(params, dialect), who, session)
-                return self._stream(begun, frames)
+                begun = await tasks.begin(agent, read_message(params, dialect), who, session)
+                return self._stream(begun, asked)
             case "subscribe":
                 task = read_params(params, TaskParams).id
-                return self._stream(await self._tasks.subscribed(agent, task, who, session), frames)
+                return self._stream(await tasks.subscribed(agent, task, who, session), asked)
             case "get":
                 task = read_params(params, TaskParams).id
-                run, row = await self._tasks.find(agent, task, who, session)
-                told = dialect.task(await self._tasks.shown(run, row))
+                run, row = await tasks.find(agent, task, who, session)
+                told = dialect.task(await tasks.shown(run, row))
             case "cancel":
-                work = self._tasks.cancel(agent, read_params(params, TaskParams).id, who, session)
+                work = tasks.cancel(agent, read_params(params, TaskParams).id, who, session)
                 told = dialect.task(await self.requests.hold(request.receive, work))
             case "list":
                 listed = read_params(params, ListParams)
                 if session and listed.context_id not in ("", session):
                     raise bad_params("contextId and the header X-Harbor-Session name two sessions; send one")
-                told = await list_tasks(self._services, self._tasks, agent, listed, who, dialect)
+                told = await list_tasks(self._services, tasks, agent, listed, who, dialect)
             case "card":
                 told = card_of(agent, self._base_url(request), is_extended=True)
             case _:
@@ -197,24 +199,24 @@ class A2ARoutes:
     async def _send(self, asked: _Asked, request: Request) -> Response:
         """Answer a message with its task: once it ends or asks, or at once where the peer does not wait."""
         message = read_message(asked.params, asked.dialect)
-        begun = await self._tasks.begin(asked.agent, message, asked.who, asked.session)
+        begun = await asked.tasks.begin(asked.agent, message, asked.who, asked.session)
         try:
             if message.waits:
-                task = await self.requests.hold(request.receive, self._tasks.waited(begun))
+                task = await self.requests.hold(request.receive, asked.tasks.waited(begun))
             else:
-                task = await self._tasks.stands(begun.going.run, begun.problem)
+                task = await asked.tasks.stands(begun.going.run, begun.problem)
         finally:
             begun.close()
         return json_response(asked.frames.result(asked.dialect.sent(task)))
 
-    def _stream(self, begun: Begun, frames: Frames) -> Response:
+    def _stream(self, begun: Begun, asked: _Asked) -> Response:
         def last(error: Exception) -> bytes:
-            return frames.last(self._refused(error).body)
+            return asked.frames.last(self._refused(error).body)
 
         async def told() -> AsyncGenerator[bytes, None]:
-            async with aclosing(self._tasks.updates(begun)) as updates:
+            async with aclosing(asked.tasks.updates(begun)) as updates:
                 async for update in updates:
-                    yield frames.update(update)
+                    yield asked.frames.update(update)
 
         return self.requests.stream(told(), close=begun.close, last_frame=last)
 

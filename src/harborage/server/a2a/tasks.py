@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from harborage import codec
+from harborage.artifacts import ArtifactNotFoundError, ArtifactScope
 from harborage.errors import error_text
 from harborage.events import Filter
 from harborage.ids import new_id
@@ -29,8 +31,9 @@ from harborage.server.a2a.errors import (
     task_not_found,
 )
 from harborage.server.a2a.streaming import Teller
-from harborage.server.a2a.values import ANSWER, Artifact, Data, Said, State, Status, Task, Text
+from harborage.server.a2a.values import ANSWER, Artifact, Blob, Data, Said, State, Status, Task, Text
 from harborage.server.following import Going, follow
+from harborage.server.links import link_to
 from harborage.server.open_requests import done_within, limited
 from harborage.server.questions import (
     Value,
@@ -62,6 +65,8 @@ if TYPE_CHECKING:
 
 _KEY: Final = "a2a/"
 _CANCEL_S: Final = 5.0
+_MOST_FILES: Final = 100
+_LINK: Final = timedelta(minutes=15)
 _NOT_UNDERSTOOD: Final = "That was neither yes nor no."
 
 
@@ -77,10 +82,14 @@ class Begun(msgspec.Struct, frozen=True):
 
 
 class Tasks:
-    """The tasks of one server. `who` is always the caller; a task is found in every session of its user."""
+    """The tasks of one server. `who` is always the caller; a task is found in every session of its user.
 
-    def __init__(self, services: Services) -> None:
+    `base_url` is where the caller reached the server.
+    """
+
+    def __init__(self, services: Services, base_url: str) -> None:
         self._services = services
+        self._base_url = base_url
 
     # ── Messages ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -263,11 +272,27 @@ class Tasks:
         if state.is_final:
             if has_artifacts or state is State.FAILED:
                 said, artifacts = await _ending(run)
+            if has_artifacts:
+                artifacts = (*artifacts, *await self._files(run))
         elif questions := await open_questions(run):
             state, said = State.INPUT_REQUIRED, _asking(questions[0], problem)
         elif row.blocked:
             said = Said(f"{run.id}/blocked", (Text(f"It is blocked: {row.blocked}."),))
         return Task(row.run_id, row.who.session_id, Status(state, at, said), artifacts if has_artifacts else ())
+
+    async def _files(self, run: Run[Any]) -> list[Artifact]:
+        """What the tools of a run stored: as links, or as bytes where the store has no links and they are few."""
+        store, found = self._services.parts.artifacts, list[Artifact]()
+        refs = await store.list(ArtifactScope.of(run.who))
+        for ref in [one for one in refs if one.source.get("run_id") == run.id][:_MOST_FILES]:
+            url, data = await link_to(self._services, self._base_url, ref, _LINK), b""
+            if url is None and ref.size_bytes <= self._services.options.heavy_bytes:
+                with suppress(ArtifactNotFoundError):
+                    data = await store.get(ref.scope, ref.id) or b""
+            if url or data:
+                file = Blob(ref.mime_type, ref.filename or ref.id, url or "", data)
+                found.append(Artifact(ref.id, (file,), file.name))
+        return found
 
 
 def state_of(row: RunRow) -> State:

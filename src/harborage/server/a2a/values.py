@@ -43,7 +43,16 @@ class Data(msgspec.Struct, frozen=True):
     data: Any
 
 
-Part: TypeAlias = Text | Data
+class Blob(msgspec.Struct, frozen=True):
+    """A file: a link to its bytes that ends by itself, or the bytes."""
+
+    mime: str
+    name: str
+    url: str = ""
+    data: bytes = b""
+
+
+Part: TypeAlias = Text | Data | Blob
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -66,6 +75,7 @@ class Artifact(msgspec.Struct, frozen=True):
 
     id: str
     parts: tuple[Part, ...]
+    name: str = ""
 
 
 class Task(msgspec.Struct, frozen=True):

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from harborage.artifacts import ArtifactScope
-from harborage.artifacts.store import Presigns
 from harborage.artifacts.values import UnsafePathError
 from harborage.events import ArtifactsUploadedPayload, Event, EventType
 from harborage.protocol.errors import Code, ProtocolError
@@ -28,7 +27,7 @@ from harborage.protocol.wire.artifacts import (
 )
 from harborage.protocol.wire.common import time_or_none
 from harborage.server.families.drivers import driver_name
-from harborage.server.links import can_link, sign_path
+from harborage.server.links import link_to
 from harborage.server.services import Endpoint
 
 if TYPE_CHECKING:
@@ -114,17 +113,11 @@ async def link_artifact(call: Call, asked: GetArtifactRef) -> ArtifactLinked:
     if ref is None:
         raise ProtocolError(Code.NOT_FOUND, f"no artifact {asked.id!r} in this session")
     until = call.services.clock.now() + expiry
-    url = await _link(call, store, ref, until, expiry)
-    return ArtifactLinked(ref=OwnedReference.of(ref), presigned_url=url, url=url, expires_at=until)
-
-
-async def _link(call: Call, store: ArtifactStore, ref: ArtifactRef, until: datetime, expiry: timedelta) -> str:
-    if isinstance(store, Presigns):
-        return await store.presign(ref.scope, ref.id, expires_in=expiry)
-    if not can_link(store):
+    url = await link_to(call.services, call.base_url, ref, expiry)
+    if url is None:
         text = "artifacts in memory have no links; use a storage, or the artifact driver fs"
         raise ProtocolError(Code.PRESIGN_UNSUPPORTED, text)
-    return call.base_url.rstrip("/") + sign_path(call.services.link_key, ref.scope, ref.id, until)
+    return ArtifactLinked(ref=OwnedReference.of(ref), presigned_url=url, url=url, expires_at=until)
 
 
 async def _find(store: ArtifactStore, scope: ArtifactScope, id: str) -> ArtifactRef | None:
