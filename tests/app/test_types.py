@@ -109,6 +109,8 @@ class Desk:
     def close(self, ctx: CallContext[Shop], order: str) -> bool:
         return True
 
+helper = Agent("helper", output=list[int])
+
 @tool(effects="external", approval="always")
 async def refund(order: str, euros: Decimal) -> int:
     return 1
@@ -117,6 +119,20 @@ async def refund(order: str, euros: Decimal) -> int:
 async def find_order(ctx: CallContext[Shop], order: str) -> list[int]:
     reveal_type(ctx.deps)  # Shop
     ctx.deps.nam  # refused
+    reveal_type(await ctx.ask("Go on?", bool))  # bool
+    reveal_type(await ctx.ask("How many?", int, default=3))  # int
+    reveal_type(await ctx.ask("Which?", int | None))  # int | None
+    reveal_type(await ctx.run(helper, order))  # list[int]
+    ctx.progress("page 1", done=1, total=3)
+    ctx.progress(3)  # refused
+    ctx.progress("page 1", dne=1)  # refused
+    await ctx.ask(bool, "Go on?")  # refused
+    await ctx.ask("Go on?")  # refused
+    await ctx.ask("Go on?", bool, expires=3)  # refused
+    await ctx.run("helper", order)  # refused
+    await ctx.run(helper)  # refused
+    ctx.who.tenant  # refused
+    ctx.tool  # refused
     return []
 
 @tool

@@ -8,9 +8,9 @@ from harborage.events import EventType, event_types, is_valid_event_type, regist
 from harborage.events.types import EventTypes
 
 
-def test_there_are_104_built_in_types() -> None:
+def test_there_are_105_built_in_types() -> None:
     """Every type of the catalogue is a member."""
-    assert len(EventType) == 104
+    assert len(EventType) == 105
 
 
 def test_members_are_named_after_their_wire_string() -> None:

@@ -28,11 +28,11 @@ from harborage.app.agent_options import (
     read_as,
     tools_of,
 )
-from harborage.app.sub_agents import Called, checked_agents, setups_below
+from harborage.app.sub_agents import Called, checked_agents, setups_below, setups_of_tools
 from harborage.callables import require_async, require_sync
 from harborage.errors import InvalidOptionError, known_options
 from harborage.llm.model import check_model
-from harborage.runtime.effects.agent_setup import AgentSetup
+from harborage.runtime.effects.agent_setup import AgentSetup, SubAgentSetup
 from harborage.runtime.effects.model import ModelChoice, PlannerChoice, ReasonerConfig, choose_reasoner
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.loop.context import ProviderChoice, memory_of, sources_of
@@ -254,8 +254,12 @@ class Agent(Generic[DepsT_contra, OutT]):
             deps=self.deps,
             capabilities=self.capabilities,
             instructions=asked,
-            agents=setups_below(self.agents, self.model),
+            agents=(*(below := setups_below(self.agents, self.model)), *self._of_tools(below)),
         )
+
+    def _of_tools(self, below: Sequence[SubAgentSetup]) -> tuple[SubAgentSetup, ...]:
+        tools = (*self.tools, *tools_of(self.capabilities))
+        return setups_of_tools(self, Agent, tools, self.model, [one.setup.name for one in below])
 
     def background(self) -> Called:
         """This agent as one that works while its caller goes on: `agents=[researcher.background()]`.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from types import CodeType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -82,3 +84,72 @@ def _check_answer(called: Called, output: Any) -> None:
     names = ", ".join(getattr(one, "__name__", str(one)) for one in strange)
     text = f"agents: {called.name!r} may answer with {names}; add it to the output of the agent that hands over to it"
     raise InvalidOptionError("agents", called.name, message=text)
+
+
+_BEING_SET_UP: Final[ContextVar[tuple[Any, ...]]] = ContextVar("being_set_up", default=())
+"""The agents whose setups are being made: a tool may run the agent that has it, which needs no second setup."""
+
+
+def setups_of_tools(
+    agent: Any, kind: type, tools: Sequence[ToolDescriptor[Any]], model: ModelChoice | None, taken: Sequence[str]
+) -> tuple[SubAgentSetup, ...]:
+    """What a runtime opens for the agents that the code of tools names, such as for `ctx.run(…)`.
+
+    The model of the agent does not see them. Those named `taken` are there already.
+    """
+    outer = _BEING_SET_UP.get()
+    found: dict[str, Any] = {}
+    for one in tools:
+        for named in () if one.function is None else named_in(one.function, (kind,)):
+            if named is not agent and named not in outer and named.name not in taken:
+                found.setdefault(named.name, named)
+    if not found:
+        return ()
+    token = _BEING_SET_UP.set((*outer, agent))
+    try:
+        below = setups_below([Called(one) for one in found.values()], model)
+    finally:
+        _BEING_SET_UP.reset(token)
+    return tuple(msgspec.structs.replace(one, is_of_tool=True) for one in below)
+
+
+def named_in(function: Any, kinds: tuple[type, ...]) -> Iterator[Any]:
+    """The values of these kinds that the code of a function names, and that of its module's functions that it calls."""
+    left, seen = [getattr(function, "__func__", function)], set()
+    while left:
+        one = left.pop()
+        if one in seen or not isinstance(one, FunctionType):
+            continue
+        seen.add(one)
+        for value in _values(one):
+            if isinstance(value, kinds):
+                yield value
+            elif isinstance(value, FunctionType) and value.__module__ == function.__module__:
+                left.append(value)
+
+
+def _values(function: FunctionType) -> Iterator[Any]:
+    names = set(_names(function.__code__))
+    scope: Mapping[str, Any] = function.__globals__ | dict(_closure(function))
+    for name in names:
+        value = scope.get(name)
+        if isinstance(value, ModuleType):
+            yield from (vars(value)[inner] for inner in names if inner in vars(value))
+        elif value is not None:
+            yield value
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    yield from code.co_freevars
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _closure(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            continue  # of a name that has no value yet

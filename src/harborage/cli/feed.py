@@ -23,6 +23,7 @@ from harborage.events import DurableEventBus, Event, EventBus, Filter, Subscript
 from harborage.runtime.durable.bodies import insert_bodies, read_whole
 from harborage.runtime.durable.journal import Done, Entry, decode_entry
 from harborage.runtime.history import all_runs
+from harborage.runtime.loop.agent_calls import CHILD_OF_CALL
 from harborage.state.storage import Storage
 from harborage.store import RunQuery, RunRow
 
@@ -259,9 +260,10 @@ class JournalFollower:
 
 def _spawned_task(entry: Entry) -> str:
     """The id of the task that an entry says was spawned; "" for any other entry."""
-    if not isinstance(entry, Done) or entry.name != _SPAWN:
+    if not isinstance(entry, Done) or entry.name not in (_SPAWN, CHILD_OF_CALL):
         return ""
     handle = codec.decode(bytes(entry.result))
+    handle = handle.get("handle", handle) if isinstance(handle, dict) else handle
     return str(handle.get("task_id", "")) if isinstance(handle, dict) else ""
 
 

@@ -174,6 +174,7 @@ if TYPE_CHECKING:
     from harborage.events.payloads.tools import ToolInvalidArgsPayload as ToolInvalidArgsPayload
     from harborage.events.payloads.tools import ToolInvokedPayload as ToolInvokedPayload
     from harborage.events.payloads.tools import ToolPolicyExhaustedPayload as ToolPolicyExhaustedPayload
+    from harborage.events.payloads.tools import ToolProgressPayload as ToolProgressPayload
     from harborage.events.payloads.tools import ToolRejectedPayload as ToolRejectedPayload
     from harborage.events.redaction import KEY_RULES as KEY_RULES
     from harborage.events.redaction import MASK as MASK
@@ -275,7 +276,7 @@ else:
                 "MCPRawHtmlTrustToggledPayload MCPResourceUpdatedPayload ToolApprovalRequestedPayload "
                 "ToolApprovedPayload ToolAuthCompletedPayload ToolAuthRequiredPayload ToolCompletedPayload "
                 "ToolFailedPayload ToolInterruptedPayload ToolInvalidArgsPayload ToolInvokedPayload "
-                "ToolPolicyExhaustedPayload ToolRejectedPayload"
+                "ToolPolicyExhaustedPayload ToolProgressPayload ToolRejectedPayload"
             ),
             "harborage.events.redaction": (
                 "KEY_RULES MASK REDACTOR_DRIVERS RULES PatternRedactor Redactor must_redactor redactor safe_excerpt "

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from harborage.events.subscription import Subscription
     from harborage.store import Committed, EventRow, NewEvent, Store
 
-UNSTORED = frozenset({EventType.LLM_COMPLETION_CHUNK})
-"""Events that are delivered but not stored: another event has the whole answer."""
+UNSTORED = frozenset({EventType.LLM_COMPLETION_CHUNK, EventType.TOOL_PROGRESS})
+"""Events that are delivered but not stored: another event has the whole answer, or how the call ended."""
 
 CLOSE_WITHIN_S: Final = 5.0
 """Seconds that the store gets for the events still to be stored, when a bus is closed."""

@@ -58,6 +58,7 @@ class EventType(StrEnum):
     TOOL_INVALID_ARGS = "tool.invalid_args"
     TOOL_POLICY_EXHAUSTED = "tool.policy_exhausted"
     TOOL_INTERRUPTED = "tool.interrupted"
+    TOOL_PROGRESS = "tool.progress"
     TOOL_APPROVAL_REQUESTED = "tool.approval_requested"
     TOOL_APPROVED = "tool.approved"
     TOOL_REJECTED = "tool.rejected"

@@ -40,7 +40,12 @@ PAGE: Final = 256
 """How many events are read at once."""
 
 _NOT_STORED: Final = frozenset(
-    {EventType.LLM_COMPLETION_CHUNK, EventType.BUS_DROPPED, EventType.BUS_SUBSCRIPTION_IDLE_CLOSED}
+    {
+        EventType.LLM_COMPLETION_CHUNK,
+        EventType.TOOL_PROGRESS,
+        EventType.BUS_DROPPED,
+        EventType.BUS_SUBSCRIPTION_IDLE_CLOSED,
+    }
 )
 _NO_REPLAY: Final = "replay not configured on this driver"
 _TOO_OLD: Final = "reconnect cursor older than the retained window"

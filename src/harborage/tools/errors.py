@@ -12,6 +12,9 @@
     ├── ToolPolicyExhaustedError     every attempt failed; chained to the last failure
     └── ToolRejectedError            a person or a policy rejected the call
 
+What code that calls tools and agents, or asks people, may catch: ToolFailedError (no result after all retries),
+QuestionExpiredError (nobody answered in time), QuestionRejectedError (a person refused to answer).
+
 An error of any package, or of a tool itself, may have an `error_class` (an `ErrorClass`) that decides about another
 attempt, and `had_no_effect = True` to promise that the call changed nothing, so that repeating it is safe.
 """
@@ -155,3 +158,34 @@ def failure_reason(error: BaseException) -> str:
     if is_said_by_tool(error):
         return error_text(error)
     return error_reason(error) if isinstance(error, HarborageError) else error_summary(error)
+
+
+class ToolFailedError(HarborageError):
+    """A call gave no result after its retries. `tool` names it, `reason` says why.
+
+    `is_unknown`: its worker died in the call, so it may or may not have acted; it is not called again by itself.
+    """
+
+    def __init__(self, tool: str = "", reason: str = "", *, is_unknown: bool = False) -> None:
+        self.tool = tool
+        self.reason = reason
+        self.is_unknown = is_unknown
+        super().__init__(f"{tool} failed: {reason}" if tool else "")
+
+
+class QuestionExpiredError(HarborageError):
+    """Nobody answered a question of a workflow or a tool in time. `question` is what was asked."""
+
+    def __init__(self, question: str = "") -> None:
+        self.question = question
+        super().__init__(f"nobody answered in time: {question}" if question else "")
+
+
+class QuestionRejectedError(HarborageError):
+    """A person refused to answer a question of a workflow or a tool. `question` is what was asked, `reason` what the
+    person said."""
+
+    def __init__(self, question: str = "", reason: str = "") -> None:
+        self.question = question
+        self.reason = reason
+        super().__init__(f"rejected: {question}{f' ({reason})' if reason else ''}" if question else "")

@@ -49,9 +49,12 @@ from harborage.tools.policy import EffectivePolicy, ToolPolicy, backoff_ms, clas
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
-    from harborage.tools.model import CallContext, Tool, ToolBody, ToolDescriptor, ToolResult
+    from harborage.tools.model import CallContext, CallServices, Tool, ToolBody, ToolDescriptor, ToolResult
 
 T = TypeVar("T")
+
+OnBegin = Callable[["CancelScope | None"], None]
+"""Called when an attempt begins, with the scope that limits its time, if one does."""
 
 OnAttempt = Callable[[int, Exception | None], None]
 """Called after every attempt with its index from 0 and its error or None."""
@@ -79,6 +82,7 @@ async def run_with_policy(
     is_guarded: bool = False,
     name: str = "attempt",
     between: BetweenAttempts = nullcontext,
+    on_begin: OnBegin | None = None,
 ) -> T:
     """Return the result of `attempt`, made as often as `policy` allows, each time under the policy's deadline.
 
@@ -99,7 +103,7 @@ async def run_with_policy(
     index = 0
     while True:
         try:
-            result = await _attempt(attempt, effective.timeout_s, clock, name)
+            result = await _attempt(attempt, effective.timeout_s, clock, name, on_begin)
         except Exception as error:
             if on_attempt is not None:
                 on_attempt(index, error)
@@ -121,16 +125,27 @@ async def run_with_policy(
             await sleep(clock, backoff_ms(effective, index, random()) / 1000)
 
 
-async def _attempt(attempt: Callable[[], Awaitable[T]], timeout_s: float | None, clock: Timers, name: str) -> T:
+async def _attempt(
+    attempt: Callable[[], Awaitable[T]],
+    timeout_s: float | None,
+    clock: Timers,
+    name: str,
+    on_begin: OnBegin | None,
+) -> T:
     """Make one attempt under its deadline; what would end the process becomes an ordinary error."""
     task, began = asyncio.current_task(), clock.monotonic()
     left = partial(_log_left_behind, name)
+    scope = None if timeout_s is None else CancelScope(clock, timeout_s, owner=task)
+    if on_begin is not None:
+        on_begin(scope)
     try:
-        if timeout_s is None:
+        if scope is None:
             return await leavable(attempt(), clock=clock, on_left=left, owner=task)
-        with CancelScope(clock, timeout_s, owner=task):
+        with scope:
             return await leavable(attempt(), clock=clock, on_left=left, owner=task, is_limited=True)
     except BaseException as error:
+        if scope is not None and scope.renewed_at is not None:
+            began = scope.renewed_at
         # A tool may turn the interruption into an error of its own; it is late all the same.
         if isinstance(error, Exception) and timeout_s is not None and clock.monotonic() - began >= timeout_s:
             raise ToolTimeoutError(timeout_s * 1000) from error
@@ -138,6 +153,7 @@ async def _attempt(attempt: Callable[[], Awaitable[T]], timeout_s: float | None,
             raise
         what = "tried to end the process" if isinstance(error, SystemExit) else f"raised {error_summary(error)}"
         raise ToolCrashedError(f"the tool {what}") from error
+    assert timeout_s is not None  # only a scope ends without a result
     raise ToolTimeoutError(timeout_s * 1000) from TimeoutError()
 
 
@@ -224,7 +240,7 @@ class Invoker:
         emit = call.emit or self._publish
         who = call.who
         if emit is None or not (who.tenant_id and who.user_id and who.session_id):
-            return self._run(descriptor, args, partial(descriptor.body, args, call), None, between)
+            return self._run(descriptor, args, partial(descriptor.body, args, call), None, between, call.services)
         return self._run_published(descriptor, args, call, emit, between, named, show=show)
 
     def _run(
@@ -234,6 +250,7 @@ class Invoker:
         attempt: Callable[[], Awaitable[ToolResult]],
         on_attempt: OnAttempt | None,
         between: BetweenAttempts,
+        services: CallServices | None,
     ) -> Awaitable[ToolResult]:
         check_args, check_result = descriptor.validate_args, descriptor.validate_result
         return run_with_policy(
@@ -247,6 +264,7 @@ class Invoker:
             is_guarded=descriptor.is_guarded,
             name=f"call of {descriptor.tool.name}",
             between=between,
+            on_begin=None if services is None else services.begin,
         )
 
     async def _run_published(
@@ -271,7 +289,7 @@ class Invoker:
         self._emit(emit, EventType.TOOL_INVOKED, who, begun, started_at)
         attempts = _Attempts(descriptor.body, args, call)
         try:
-            result = await self._run(descriptor, args, attempts.attempt, attempts.record, between)
+            result = await self._run(descriptor, args, attempts.attempt, attempts.record, between, call.services)
         except BaseException as error:
             kind, who, payload = self._failure_event(tool, who, error, attempts, descriptor.policy)
             self._emit(emit, kind, who, replace(payload, step=step, call_id=call_id))

@@ -7,26 +7,65 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, overload
 
 import msgspec
 from msgspec.structs import force_setattr
-from typing_extensions import TypeVar
+from typing_extensions import TypeForm, TypeVar
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.errors import InvalidOptionError, names_of, one_of
 from harborage.identity import Quadruple
 from harborage.tools.enums import Loading, OnUnknown, SideEffect, Transport
-from harborage.tools.errors import HandleUnknownError
+from harborage.tools.errors import HandleUnknownError, ToolError
 from harborage.tools.policy import EffectivePolicy, ToolPolicy, is_guarded, resolve_policy
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from harborage.artifacts import ArtifactStore
+    from harborage.concurrency import CancelScope
     from harborage.events import Event
 
+T = TypeVar("T")
 
 DepsT_co = TypeVar("DepsT_co", covariant=True, default=object)
 DepsT_contra = TypeVar("DepsT_contra", contravariant=True, default=object)
+ResultT_co = TypeVar("ResultT_co", covariant=True)
+
+
+class Runnable(Protocol[ResultT_co]):
+    """An agent, as far as a tool that runs it must know it."""
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        ...
+
+    @property
+    def output(self) -> TypeForm[ResultT_co]:
+        """The type of its output."""
+        ...
+
+
+class CallServices(Protocol):
+    """What a run offers to a tool while it calls it; `CallContext` has the methods for tools."""
+
+    def begin(self, scope: CancelScope | None) -> None:
+        """An attempt begins, whose time is limited by the scope; the questions of an earlier one are asked again."""
+        ...
+
+    def progress(self, message: str, done: float | None, total: float | None) -> None:
+        """Show how far the call is."""
+        ...
+
+    async def ask(self, question: str, type: Any, expires: timedelta | None, default: Any) -> Any:
+        """Ask a person; `default` is `...` where there is none."""
+        ...
+
+    async def run(self, agent: Runnable[Any], goal: str) -> Any:
+        """Run an agent as a child of the run."""
+        ...
 
 
 class ToolExample(msgspec.Struct, frozen=True):
@@ -137,7 +176,8 @@ class CallContext(msgspec.Struct, Generic[DepsT_co], frozen=True):
     `idempotency_key` is the same for every attempt at one call, also after a crash; `key_headers` and `key_meta` are
     how it travels further. `emit` publishes an event of the run; the Invoker publishes those of the call there.
     `tool_context` is the part of the run's context that only tools see; `handle` returns its live objects. `deps` are
-    the dependencies that the run was given, of the type that its agent declares; they are never recorded.
+    the dependencies that the run was given, of the type that its agent declares; they are never recorded. `services`
+    are behind `ask`, `run` and `progress`.
     """
 
     who: Quadruple
@@ -149,6 +189,54 @@ class CallContext(msgspec.Struct, Generic[DepsT_co], frozen=True):
     tool_context: Mapping[str, Any] = {}
     find_handle: Callable[[str], Any] | None = None
     deps: DepsT_co = None  # type: ignore[assignment] # of an agent without dependencies
+    services: CallServices | None = None
+
+    def progress(self, message: str = "", *, done: float | None = None, total: float | None = None) -> None:
+        """Show how far the call is: a short text, and how much of how much is done.
+
+        It is published at most ten times a second, and the last one always; nothing of it is recorded. Outside a run
+        nobody is there to see it, and nothing happens.
+        """
+        if self.services is not None:
+            self.services.progress(message, done, total)
+
+    @overload
+    async def ask(self, question: str, type: TypeForm[T], *, expires: timedelta | None = None) -> T: ...
+
+    @overload
+    async def ask(self, question: str, type: TypeForm[T], *, expires: timedelta | None = None, default: T) -> T: ...
+
+    async def ask(self, question: str, type: Any, *, expires: timedelta | None = None, default: Any = ...) -> Any:
+        """Ask a person; returns the answer, which has been checked against `type`.
+
+        `run.answer(value)` and `harborage answer` give it. The time limit of the tool does not count meanwhile. When
+        the process ends before the answer is there, a tool that only reads, or is idempotent, is called again from its
+        beginning, and finds the answers that were given; the outcome of any other is unknown.
+
+        Raises:
+            QuestionExpiredError: nobody answered within `expires`, and there is no `default`.
+            QuestionRejectedError: a person refused to answer; a yes-or-no question is answered False by that.
+            ToolError: the call is made outside a run.
+        """
+        return await self._offered("ask").ask(question, type, expires, default)
+
+    async def run(self, agent: Runnable[T], goal: str) -> T:
+        """Run an agent to its goal, as a child of the run of this call; returns its output.
+
+        The agent is one that the tool's code names, or that the runtime was given. It counts within the limits of the
+        run; the time limit of the tool does not count meanwhile.
+
+        Raises:
+            ToolFailedError: it ended without reaching its goal, or was not started.
+            ToolError: the call is made outside a run.
+        """
+        output: T = await self._offered("run").run(agent, goal)
+        return output
+
+    def _offered(self, what: str) -> CallServices:
+        if self.services is None:
+            raise ToolError(f"ctx.{what}: this call is made outside a run; a run of an agent offers it")
+        return self.services
 
     def handle(self, name: str) -> Any:
         """Return the live object that the run's context has under `name`, the very one that was set.

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from harborage.app.workflow.errors import (
+from harborage.app.workflow.errors import WorkflowChangedError, WorkflowInvalidError
+from harborage.app.workflow.operations import Child, WorkflowContext
+from harborage.app.workflow.workflow import Workflow, workflow
+from harborage.tools.errors import (
     QuestionExpiredError,
     QuestionRejectedError,
     ToolFailedError,
-    WorkflowChangedError,
-    WorkflowInvalidError,
+    ToolRejectedError,
 )
-from harborage.app.workflow.operations import Child, WorkflowContext
-from harborage.app.workflow.workflow import Workflow, workflow
-from harborage.tools.errors import ToolRejectedError
 
 __all__ = [
     "Child",

@@ -1,9 +1,6 @@
-"""What a workflow may catch, and why one is refused.
+"""Why a workflow is refused; what it may catch is `harborage.tools.errors`.
 
 HarborageError
-├── ToolFailedError                  a call gave no result after its retries
-├── QuestionExpiredError             nobody answered in time
-├── QuestionRejectedError            a person refused to answer
 ├── WorkflowInvalidError             a function that is no workflow, or an operation that cannot be one
 └── EngineError, RunLeftError, HistoryMismatchError
     └── WorkflowChangedError         the code is another than that which began the run
@@ -13,37 +10,6 @@ from __future__ import annotations
 
 from harborage.errors import HarborageError
 from harborage.runtime.durable.engine import HistoryMismatchError
-
-
-class ToolFailedError(HarborageError):
-    """A call gave no result after its retries. `tool` names it, `reason` says why.
-
-    `is_unknown`: its worker died in the call, so it may or may not have acted; it is not called again by itself.
-    """
-
-    def __init__(self, tool: str = "", reason: str = "", *, is_unknown: bool = False) -> None:
-        self.tool = tool
-        self.reason = reason
-        self.is_unknown = is_unknown
-        super().__init__(f"{tool} failed: {reason}" if tool else "")
-
-
-class QuestionExpiredError(HarborageError):
-    """Nobody answered a question of a workflow in time. `question` is what was asked."""
-
-    def __init__(self, question: str = "") -> None:
-        self.question = question
-        super().__init__(f"nobody answered in time: {question}" if question else "")
-
-
-class QuestionRejectedError(HarborageError):
-    """A person refused to answer a question of a workflow. `question` is what was asked, `reason` what the person
-    said."""
-
-    def __init__(self, question: str = "", reason: str = "") -> None:
-        self.question = question
-        self.reason = reason
-        super().__init__(f"rejected: {question}{f' ({reason})' if reason else ''}" if question else "")
 
 
 class WorkflowInvalidError(HarborageError):

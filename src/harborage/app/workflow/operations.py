@@ -14,12 +14,7 @@ from typing_extensions import ParamSpec, TypeForm
 from typing_extensions import TypeVar as DefaultTypeVar
 
 from harborage import codec
-from harborage.app.workflow.errors import (
-    QuestionExpiredError,
-    QuestionRejectedError,
-    ToolFailedError,
-    WorkflowInvalidError,
-)
+from harborage.app.workflow.errors import WorkflowInvalidError
 from harborage.planner import AwaitTask, CallParallel, CallTool, SpawnSpec, SpawnTask
 from harborage.planner.answers import AnswerInvalidError
 from harborage.runtime.effects.agent_setup import tool_name
@@ -28,7 +23,7 @@ from harborage.runtime.loop.outcome import OutcomeStatus
 from harborage.runtime.loop.workflow_waits import ASK, RECEIVE, SLEEP, Answered, Question, Receive, Sleep
 from harborage.runtime.outputs import output_type
 from harborage.tools import ToolDescriptor
-from harborage.tools.errors import ToolRejectedError
+from harborage.tools.errors import QuestionExpiredError, QuestionRejectedError, ToolFailedError, ToolRejectedError
 
 if TYPE_CHECKING:
     from harborage.app.agent import Agent

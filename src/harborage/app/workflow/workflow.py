@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from types import CodeType, FunctionType, ModuleType, NoneType
+from collections.abc import Callable, Coroutine, Sequence
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -12,7 +12,7 @@ from typing_extensions import TypeVar as DefaultTypeVar
 
 from harborage import codec
 from harborage.app.agent import Agent
-from harborage.app.sub_agents import setups_below
+from harborage.app.sub_agents import named_in, setups_below
 from harborage.app.workflow.errors import WorkflowInvalidError
 from harborage.app.workflow.execution import Function, WorkflowPlanner
 from harborage.app.workflow.operations import WorkflowContext
@@ -105,7 +105,7 @@ class Workflow(Agent[DepsT, OutT]):
 
     def setup(self) -> AgentSetup:
         """What a runtime opens for this workflow: the tools and agents that its code names, too."""
-        found = list(_named(self._function))
+        found = list(named_in(self._function, (ToolDescriptor, Agent)))
         tools = _distinct([*self.tools, *(one for one in found if isinstance(one, ToolDescriptor))])
         named = [one.agent for one in self.agents] + [
             one for one in found if isinstance(one, Agent) and one is not self
@@ -215,48 +215,6 @@ def _read_signature(function: Any) -> tuple[Any, Any, Any]:
         raise WorkflowInvalidError(f"@workflow: {name} does not say the types of its goal and result; write {shape}")
     [deps] = get_args(context) or (NoneType,)
     return hints[parameters[1].name], deps, hints["return"]
-
-
-def _named(function: Any) -> Iterator[Any]:
-    """The tools and agents that the code of a function names, and that of its module's functions that it calls."""
-    left, seen = [function], set()
-    while left:
-        one = left.pop()
-        if one in seen:
-            continue
-        seen.add(one)
-        for value in _values(one):
-            if isinstance(value, ToolDescriptor | Agent):
-                yield value
-            elif isinstance(value, FunctionType) and value.__module__ == function.__module__:
-                left.append(value)
-
-
-def _values(function: FunctionType) -> Iterator[Any]:
-    names = set(_names(function.__code__))
-    scope: Mapping[str, Any] = function.__globals__ | dict(_closure(function))
-    for name in names:
-        value = scope.get(name)
-        if isinstance(value, ModuleType):
-            yield from (vars(value)[inner] for inner in names if inner in vars(value))
-        elif value is not None:
-            yield value
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    yield from code.co_freevars
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
-
-
-def _closure(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:
-            continue  # of a name that has no value yet
 
 
 def _distinct(values: Sequence[Any]) -> list[Any]:

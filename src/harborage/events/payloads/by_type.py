@@ -122,6 +122,7 @@ from harborage.events.payloads.tools import (
     ToolInvalidArgsPayload,
     ToolInvokedPayload,
     ToolPolicyExhaustedPayload,
+    ToolProgressPayload,
     ToolRejectedPayload,
 )
 from harborage.events.types import EventType
@@ -179,6 +180,7 @@ PAYLOADS: Mapping[EventType, tuple[type[Payload], ...]] = MappingProxyType(
         EventType.TOOL_INVALID_ARGS: (ToolInvalidArgsPayload,),
         EventType.TOOL_POLICY_EXHAUSTED: (ToolPolicyExhaustedPayload,),
         EventType.TOOL_INTERRUPTED: (ToolInterruptedPayload,),
+        EventType.TOOL_PROGRESS: (ToolProgressPayload,),
         EventType.TOOL_APPROVAL_REQUESTED: (ToolApprovalRequestedPayload,),
         EventType.TOOL_APPROVED: (ToolApprovedPayload,),
         EventType.TOOL_REJECTED: (ToolRejectedPayload,),

@@ -109,6 +109,18 @@ class ToolInterruptedPayload(SafePayload, frozen=True):
     call_id: str | UnsetType = UNSET
 
 
+class ToolProgressPayload(SafePayload, frozen=True):
+    """How far a tool call is, as the tool says. Only delivered, never stored; the last one of a call always comes."""
+
+    identity: Quadruple
+    tool_name: str
+    step: int | UnsetType = UNSET
+    call_id: str | UnsetType = UNSET
+    done: float | UnsetType = UNSET
+    total: float | UnsetType = UNSET
+    message: str | UnsetType = UNSET
+
+
 class ToolApprovalRequestedPayload(SafePayload, frozen=True):
     """A gated call waits for a person; `args_summary` is redacted."""
 

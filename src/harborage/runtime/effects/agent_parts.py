@@ -118,7 +118,7 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
         HarborageError: tools or approvals that do not fit together, or a model that does not open.
     """
     options = setup.options
-    catalog = catalog_of((*setup.tools, *(one.descriptor for one in setup.agents)))
+    catalog = catalog_of((*setup.tools, *(one.descriptor for one in setup.agents if not one.is_of_tool)))
     recorder = ModelRecorder() if options.records_model and isinstance(setup.reasoner, ReasonerConfig) else None
     hooks = _hooks(setup, shared)
     model_hooks = _model_hooks(setup, hooks)
@@ -165,7 +165,7 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
         asks_context=bool(setup.context),
         token_budget=reasoner.token_budget(options.token_budget),
         check_price=reasoner.check_price,
-        sub_agents=tuple(one.called for one in setup.agents),
+        sub_agents=tuple(one.called for one in setup.agents if not one.is_of_tool),
         is_workflow=setup.is_workflow,
         model=name_of_model(setup.reasoner.model) if isinstance(setup.reasoner, ReasonerConfig) else "",
     )

@@ -43,11 +43,15 @@ class AgentLike(Protocol[OutT_co]):
 
 
 class SubAgentSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent that another may call, and how. `about` says to the other what it is for."""
+    """An agent that another may call, and how. `about` says to the other what it is for.
+
+    One that `is_of_tool` is called by the code of a tool alone; the model of the other does not see it.
+    """
 
     setup: AgentSetup
     way: Way = Way.CALL
     about: str = ""
+    is_of_tool: bool = False
 
     @property
     def called(self) -> SubAgent:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from harborage import codec
 from harborage.artifacts.media import Media
@@ -53,15 +54,7 @@ from harborage.runtime.effects.heavy import (
     project,
 )
 from harborage.runtime.loop.errors import DecisionShapeUnsupportedError
-from harborage.runtime.loop.outcome import (
-    OutcomeStatus,
-    ToolOutcome,
-    failed,
-    join_of,
-    joined,
-    kept_or_raised,
-    unknown,
-)
+from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome, failed, join_of, joined, kept_or_raised, unknown
 from harborage.tools import (
     CallContext,
     HandleUnknownError,
@@ -86,6 +79,7 @@ if TYPE_CHECKING:
     from harborage.identity import Quadruple
     from harborage.tasks import TaskRegistry
     from harborage.tools import BetweenAttempts
+    from harborage.tools.model import CallServices
 
 _EXEMPT_TAG = "artifact"
 _NO_PAUSE = "a tool cannot pause its run by returning a RequestPause; return what is missing and let the planner ask"
@@ -264,15 +258,19 @@ class CatalogToolExecutor:
         tool_context: ToolContext = _NO_CONTEXT,
         between: BetweenAttempts = nullcontext,
         named: tuple[int, str] = (0, ""),
+        services: CallServices | None = None,
     ) -> ToolOutcome:
         """Make one call and return its outcome; a failure is an outcome, never an exception.
 
         Of a run that `is_recorded`, a heavy result is represented by its summary from here on: the artifact store has
         it all. Otherwise the outcome holds the very value beside what the planner sees of it. `between` is entered
-        while the call only waits for its next attempt. `named` are the step and the id of the call in events.
+        while the call only waits for its next attempt. `named` are the step and the id of the call in events,
+        `services` what the run offers to the tool.
         """
         try:
-            result = await self._call(who, call, view, tool_context, key=key, between=between, named=named)
+            result = await self._call(
+                who, call, view, tool_context, key=key, between=between, named=named, services=services
+            )
         except ToolInvokeError as error:
             is_refusal = isinstance(error.__cause__, ToolRejectedError)
             code = INVALID_ARGS_CODE if self.refuses_args(call, view) else ""
@@ -332,6 +330,10 @@ class CatalogToolExecutor:
         """Return the tool of that name, also one that the caller may not see."""
         descriptor = self._catalog.resolve(name)
         return None if descriptor is None else descriptor.tool
+
+    def takes_context(self, call: CallTool) -> bool:
+        """Whether the function of a tool gets the context of its call."""
+        return getattr(self._catalog.resolve(call.tool), "takes_context", False) is True
 
     @property
     def tool_names(self) -> tuple[str, ...]:
@@ -405,11 +407,13 @@ class CatalogToolExecutor:
         key: str,
         between: BetweenAttempts = nullcontext,
         named: tuple[int, str] = (0, ""),
+        services: CallServices | None = None,
     ) -> Projection:
         descriptor = self._descriptor(call.tool, view)
         ending = _Ending(partial(self._finished, descriptor, who), self._redactor)
         try:
             context = await self._context(who, call, key, tool_context)
+            context = context if services is None else replace(context, services=services)
             show = None if self._redactor is None else ending.show
             step = (who.run_id, named[0]) if named[0] else None
             with accounting(current_account(), step):

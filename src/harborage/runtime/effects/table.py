@@ -55,6 +55,7 @@ from harborage.runtime.effects.questions import Questions, WorkflowWaits
 from harborage.runtime.effects.run_resources import withheld
 from harborage.runtime.effects.steering import open_pause, route_answer, steer
 from harborage.runtime.effects.task_effects import TaskEffects
+from harborage.runtime.effects.tool_services import make_call
 from harborage.runtime.loop.controls import ControlEvent, ControlType
 from harborage.runtime.loop.dispatch import Approval, Dispatched, not_done
 from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome, failed, self_cancelled
@@ -440,16 +441,7 @@ class AgentEffects:
             return await self._called_with(live, call)
 
     def _called_with(self, live: LiveRun, call: StepCall) -> Awaitable[ToolOutcome]:
-        return self._executor(call.run_id).call(
-            live.base.quadruple,
-            call.payload,
-            live.base.catalog,
-            key=live.key(call),
-            is_recorded=self._services.is_recorded,
-            tool_context=live.base.tool_context,
-            between=partial(live.retrying, call),
-            named=live.named(call),
-        )
+        return make_call(self._services, self._questions, self._executor(call.run_id), live, call)
 
     def _is_between_attempts(self, call: StepCall) -> bool:
         return (live := self._live.get(call.run_id)) is not None and call.position in live.between_attempts

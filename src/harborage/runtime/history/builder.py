@@ -43,7 +43,7 @@ from harborage.runtime.history.model import (
 )
 from harborage.runtime.history.reading import Opened, Place, exchanges_in, open_record, place_of
 from harborage.runtime.history.usage import totals_of
-from harborage.runtime.loop.agent_calls import JOIN, TAKE_OVER, outcome_of
+from harborage.runtime.loop.agent_calls import CHILD_OF_CALL, JOIN, TAKE_OVER, ChildOfCall, outcome_of
 from harborage.runtime.loop.arrivals import Arrivals, Woken
 from harborage.runtime.loop.capabilities import HookAnswer
 from harborage.runtime.loop.dispatch import Approval
@@ -218,6 +218,9 @@ class _HistoryBuilder:
         step = self._step_at(place)
         if step is None:
             return
+        if entry.name == CHILD_OF_CALL and isinstance(entry, Done):
+            self._add_child(step, self._read(entry.result, ChildOfCall))
+            return
         if entry.name.startswith((_TOOL, _APPROVE, _CONFIRM, _BEFORE, _AFTER)):
             self._called(step, place, entry)
         elif entry.name in _OF_AN_AGENT and isinstance(step.step.decision, CallTool | CallParallel):
@@ -333,6 +336,12 @@ class _HistoryBuilder:
             case _:
                 pass
         step.calls[key] = call
+
+    def _add_child(self, step: _Step, started: ChildOfCall) -> None:
+        """Add the child that a tool has started; a call that is made again finds the one of the first time."""
+        child = replace(_child(None, started.handle), spec=started.spec)
+        if all(child.task_id != known.task_id for known in step.children):
+            step.children.append(child)
 
     def _acted(self, step: _Step, entry: Begun | Done | Failed | Cut) -> None:
         match entry:

@@ -23,7 +23,17 @@ JOIN: Final = "task.join"
 TAKE_OVER: Final = "task.take_over"
 """The step that waits for the agent to which the conversation was handed; its answer is kept whole."""
 
+CHILD_OF_CALL: Final = "task.child_of_call"
+"""The entry that says which child run the code of a tool has started."""
+
 _ABOUT: Final = 200
+
+
+class ChildOfCall(msgspec.Struct, frozen=True):
+    """The child that a tool has started: its task as a planner is shown it, and what it shall do."""
+
+    handle: dict[str, Any]
+    spec: SpawnSpec
 
 
 class _CallArgs(msgspec.Struct, forbid_unknown_fields=True):
