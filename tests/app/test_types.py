@@ -249,6 +249,30 @@ async def restock(ctx: WorkflowContext[Shop], goal: str) -> Report:
     reveal_type(await ctx.call(of_shop, item="tea"))  # float
     reveal_type(await ctx.run(writer, "go"))  # Report
     reveal_type(await ctx.gather(ctx.call(price, "tea"), ctx.run(plain, "go")))  # tuple[int, str]
+    reveal_type(await ctx.run(plain, "go", output=Report))  # Report
+    reveal_type(await ctx.run(writer, "go", output=list[int]))  # list[int]
+    reveal_type(await ctx.model("go"))  # str
+    reveal_type(await ctx.model("go", output=Report))  # Report
+    reveal_type(await ctx.gather(ctx.model("go"), ctx.run(writer, "go")))  # tuple[str, Report]
+    ctx.model("go").upper()  # refused
+    await ctx.model(3)  # refused
+    await ctx.model("go", outptu=int)  # refused
+    await ctx.run(writer)  # refused
+    await ctx.run(writer, 3)  # refused
+    await ctx.run(writer, "go", output=3)  # refused
+    await ctx.call(of_shop, item=3)  # refused
+    await ctx.call(restock, "go")  # refused
+    await ctx.until("tomorrow")  # refused
+    await ctx.receive(3)  # refused
+    await ctx.receive(timeout=3)  # refused
+    await ctx.ask("Go?", bool, expires=3)  # refused
+    ctx.patched(3)  # refused
+    ctx.now().foo  # refused
+    ctx.uuid().foo  # refused
+    ctx.dep  # refused
+    await ctx.spawn(writer)  # refused
+    number: int = await ctx.call(note, "tea")  # accepted: a bool is an int
+    text: str = await ctx.call(price, "tea")  # refused
     reveal_type(await ctx.ask("Go?", bool))  # bool
     reveal_type(await ctx.ask("How many?", int, expires=timedelta(days=1), default=3))  # int
     child = await ctx.spawn(writer, "go")
@@ -265,9 +289,16 @@ async def restock(ctx: WorkflowContext[Shop], goal: str) -> Report:
 async def wrong(goal: str) -> str:
     return goal
 
+@workflow(nme="x")  # refused
+async def misspelt(ctx: WorkflowContext, goal: str) -> str:
+    return goal
+
 async def main() -> None:
     reveal_type((await restock.run("go", deps=Shop())).output)  # Report
+    Agent("above", agents=[restock], deps=Shop)
     await restock.run("go")  # refused
+    restock.run_sync("go")  # refused
+    restock.replace(3)  # refused
     await restock.run("go", deps=3)  # refused
 """
 

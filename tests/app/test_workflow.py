@@ -174,6 +174,84 @@ async def test_an_agent_is_run_as_a_child_and_gives_its_typed_output() -> None:
     assert result.usage.model_calls == 1
 
 
+async def test_an_agent_is_asked_for_another_output() -> None:
+    """In the form of the type at the call, which is checked and asked again; its own output stays for other calls."""
+    answers = {"tea": ["no report", '{"text": "Tea.", "paid": 2}'], "number": ['{"value": 7}'], "text": ["plain"]}
+    model = ScriptedLLM(["no"], by_text=answers)
+    writer = Agent("writer", model=model)
+
+    @workflow
+    async def restock(ctx: WorkflowContext, goal: str) -> str:
+        report = await ctx.run(writer, "tea", output=Report)
+        text, number = await ctx.run(writer, "text"), await ctx.run(writer, "number", output=int)
+        return f"{report.paid} {text} {number} {await ctx.run(writer, 'text', output=str)}"
+
+    async with Runtime([restock], storage="memory:") as runtime:
+        run = await runtime.start(restock, "go", who=ME)
+        assert (await run.result()).output == "2 plain 7 plain"
+        assert (await run.replay()).is_same
+    schemas = [request.response_format for request in model.requests]
+    assert [schema is None for schema in schemas] == [False, False, True, False, True]
+
+
+async def test_the_model_of_a_workflow_is_asked_for_text_and_for_values() -> None:
+    """What `@workflow(model=…)` names; each is a child without tools of its own, which counts in the usage."""
+    model = ScriptedLLM(["no"], by_text={"What now?": ["Buy tea."], "Which?": ['{"value": [1, 2]}']})
+
+    @workflow(model=model)
+    async def restock(ctx: WorkflowContext, goal: str) -> str:
+        text, numbers = await ctx.model("What now?"), await ctx.model("Which?", output=list[int])
+        return f"{text} {sum(numbers)}"
+
+    result = await restock.run("go")
+    assert (result.output, result.usage.model_calls) == ("Buy tea. 3", 2)
+
+
+@pytest.mark.parametrize("storage", ["memory:", "sqlite"])
+async def test_several_answers_of_models_are_gathered(storage: str, tmp_path: Path) -> None:
+    """Each in its own type."""
+    model = ScriptedLLM(["no"], by_text={"one": ['{"value": 1}'], "two": ["two!"]})
+
+    @workflow(model=model)
+    async def restock(ctx: WorkflowContext, goal: str) -> str:
+        one, two = await ctx.gather(ctx.model("one", output=int), ctx.model("two"))
+        return f"{one + 1} {two}"
+
+    url = storage if storage == "memory:" else f"sqlite:{tmp_path / 'runs.db'}"
+    async with Runtime([restock], storage=url) as runtime:
+        assert (await (await runtime.start(restock, "go", who=ME)).result()).output == "2 two!"
+
+
+@pytest.mark.parametrize(
+    ("asks", "text"),
+    [
+        (lambda ctx: ctx.model("What now?"), 'ctx.model: the workflow has no model; write @workflow(model="openai'),
+        (lambda ctx: ctx.model(""), "ctx.model takes what is asked as a text first, not ''"),
+        (lambda ctx: ctx.run("writer", "go"), "ctx.run takes an agent and its goal as a text, not 'writer' and 'go'"),
+        (
+            lambda ctx: ctx.run(decided, "go", output=int),
+            "'decided' decides by a planner of its own, which takes no ou",
+        ),
+    ],
+    ids=["no model", "no prompt", "no agent", "own planner"],
+)
+async def test_what_a_model_cannot_be_asked_is_refused_with_the_fix(asks: Any, text: str) -> None:
+    """By name, in the run."""
+
+    @workflow(agents=[decided])
+    async def restock(ctx: WorkflowContext, goal: str) -> str:
+        await asks(ctx)
+        return "asked"
+
+    async with Runtime([restock], storage="memory:") as runtime:
+        with pytest.raises(RunFailedError) as failed:
+            await (await runtime.start(restock, "go", who=ME)).result()
+    assert text in str(failed.value)
+
+
+decided = Agent("decided", planner=StepPlanner([]))
+
+
 async def test_a_child_is_started_and_awaited_later() -> None:
     writer = Agent("writer", model=ScriptedLLM(["written"]))
 

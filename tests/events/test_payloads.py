@@ -52,6 +52,7 @@ WIRE_KEYS = {
     "tool.invalid_args": "Identity ToolName Transport ValidationError",
     "tool.policy_exhausted": "Identity ToolName Transport Attempts LastClass LastError",
     "tool.interrupted": "Identity ToolName Transport OnUnknown Outcome",
+    "tool.progress": "Identity ToolName Step CallID Done Total Message",
     "tool.approval_requested": "Tool PauseToken Reason Tags ArgsSummary",
     "tool.approved": "Tool PauseToken ApproverReason",
     "tool.rejected": "Tool PauseToken Reason",

@@ -226,6 +226,11 @@ class Agent(Generic[DepsT_contra, OutT]):
         options = {name: getattr(self, name) for name in known} | changes
         return Agent(options.pop("name"), **options)
 
+    @property
+    def wants_model(self) -> bool:
+        """Whether it decides by a model, and names none."""
+        return self.model is None and self.planner is None
+
     def setup(self) -> AgentSetup:
         """What a runtime opens for this agent.
 

@@ -67,7 +67,7 @@ async def with_model(agent: Agent, wanted: str, environ: Mapping[str, str]) -> t
     Raises:
         AgentNotReadyError: a model is wanted for an agent with a planner of its own, or there is none.
     """
-    if is_own_planner(agent.planner):
+    if is_own_planner(agent.planner) and not agent.wants_model:
         if wanted:
             raise AgentNotReadyError(f"{agent.name} brings its own planner, which takes no --model")
         return agent, None

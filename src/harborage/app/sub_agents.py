@@ -115,17 +115,27 @@ def setups_of_tools(
 
 def named_in(function: Any, kinds: tuple[type, ...]) -> Iterator[Any]:
     """The values of these kinds that the code of a function names, and that of its module's functions that it calls."""
+    for one in _functions_of(function):
+        yield from (value for value in _values(one) if isinstance(value, kinds))
+
+
+def names_in(function: Any) -> set[str]:
+    """The names, of attributes too, in the code of a function and in that of its module's functions that it calls."""
+    return {name for one in _functions_of(function) for name in _names(one.__code__)}
+
+
+def _functions_of(function: Any) -> Iterator[FunctionType]:
+    """A function, and those of its module that it calls."""
     left, seen = [getattr(function, "__func__", function)], set()
     while left:
         one = left.pop()
         if one in seen or not isinstance(one, FunctionType):
             continue
         seen.add(one)
-        for value in _values(one):
-            if isinstance(value, kinds):
-                yield value
-            elif isinstance(value, FunctionType) and value.__module__ == function.__module__:
-                left.append(value)
+        yield one
+        left += [
+            value for value in _values(one) if isinstance(value, FunctionType) and value.__module__ == one.__module__
+        ]
 
 
 def _values(function: FunctionType) -> Iterator[Any]:

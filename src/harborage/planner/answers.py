@@ -6,10 +6,14 @@ The planner over a model asks again, within its limits of repair, when an answer
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
+
+import msgspec
 
 from harborage.planner.errors import PlannerError
 from harborage.planner.repair.declarative import find_json
+
+_WRAPPED: Final = "value"
 
 
 class AnswerInvalidError(PlannerError):
@@ -34,6 +38,32 @@ class AnswerFormat(Protocol):
             AnswerInvalidError: it is none; the message says to a model what to change.
         """
         ...
+
+
+class AnswerSchema(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The form of an answer that one run is asked for, in place of its agent's: a schema that a record can hold.
+
+    A value that is no object is wrapped in an object with the one field `value`.
+    """
+
+    schema: dict[str, Any]
+    is_wrapped: bool = False
+    takes_text: bool = False
+
+    def check(self, value: Any) -> Any:
+        """As of `AnswerFormat`."""
+        from harborage.tools.errors import ToolInvalidArgsError  # loaded by the first such answer
+        from harborage.tools.schema import schema_validator
+
+        if isinstance(value, str) and not self.takes_text:
+            raise AnswerInvalidError("it is no JSON; write one JSON value that matches the schema, and nothing else")
+        is_bare = self.is_wrapped and not (isinstance(value, dict) and value.keys() == {_WRAPPED})
+        whole = {_WRAPPED: value} if is_bare else value
+        try:
+            schema_validator(self.schema, "output")(whole)
+        except ToolInvalidArgsError as error:
+            raise AnswerInvalidError(str(error)) from error
+        return whole[_WRAPPED] if self.is_wrapped else whole
 
 
 def read_answer(answer: AnswerFormat, text: str) -> Any:

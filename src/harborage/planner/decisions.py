@@ -18,6 +18,7 @@ from msgspec.structs import force_setattr
 
 from harborage import codec
 from harborage.errors import names_of
+from harborage.planner.answers import AnswerSchema
 from harborage.planner.errors import InvalidDecisionError
 
 
@@ -190,7 +191,7 @@ class SpawnSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     With `retain_turn` the planner is asked again only when the task's group has ended; `fail_fast` cancels the rest of
     a fresh group when one member fails. `agent` names the sub-agent, or the agent of the runtime, whose run the task
-    is; empty is the agent of the run that spawns it.
+    is; empty is the agent of the run that spawns it. `output` is the form of its answer in place of its agent's.
     """
 
     description: str = ""
@@ -199,6 +200,7 @@ class SpawnSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     retain_turn: bool = False
     fail_fast: bool = False
     agent: str = ""
+    output: AnswerSchema | None = None
 
 
 class SpawnTask(msgspec.Struct, frozen=True, tag_field="type", tag="SpawnTask", omit_defaults=True):

@@ -51,6 +51,7 @@ def spawn_request(
         deadline=deadline,
         retains_turn=spawn.spec.retain_turn,
         agent=spawn.spec.agent,
+        output=spawn.spec.output,
     )
 
 

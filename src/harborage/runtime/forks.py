@@ -64,7 +64,7 @@ async def start_fork(
     fork = fork.decided_by(chosen.name if agent else "", model, instructions)
     fork = _guarded(fork, chosen)
     fork = fork.limited(chosen.options.limits.replaced(fork.request.limits).replaced(limits), deadline, now)
-    reasoner = await chosen.reasoners.of(fork.request.model, fork.request.instructions)
+    reasoner = await chosen.reasoners.of(fork.request.model, fork.request.instructions, fork.request.output)
     if fork.request.limits is not None and fork.request.limits.cost is not None:
         await reasoner.check_price()
     wanted = fork.task(who, goal, key)

@@ -10,7 +10,7 @@ import msgspec
 
 from harborage import codec
 from harborage.artifacts.media import Media
-from harborage.planner.answers import AnswerInvalidError
+from harborage.planner.answers import AnswerInvalidError, AnswerSchema
 from harborage.tools.errors import ToolInvalidArgsError, UnsupportedTypeError
 from harborage.tools.schema import SchemaBuilder, make_object_schema, schema_validator
 from harborage.tools.values import make_reader, readable
@@ -53,6 +53,11 @@ class OutputType(Generic[T]):
         self._read = read
         self._is_wrapped = is_wrapped
         self._takes_text = takes_text
+
+    @property
+    def for_record(self) -> AnswerSchema:
+        """The form alone, for a run that is asked for it in place of its agent's."""
+        return AnswerSchema(self.schema, self._is_wrapped, self._takes_text)
 
     @property
     def takes_text(self) -> bool:

@@ -267,6 +267,7 @@ class RunStarter:
             hooks=chosen.hooks,
             sub_agents=chosen.sub_agents,
             is_workflow=chosen.is_workflow,
+            output=task.output,
         )
 
     async def _request_of(self, run_id: str) -> RunRequest | None:

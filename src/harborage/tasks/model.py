@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -104,7 +104,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `result` is JSON text, present once the task is complete; `error` once it has failed. `created_at` and `updated_at`
     are unix nanoseconds. `tool_count` counts the tool calls made for the task. `root_task_id` is the task at the top of
     its tree, "" for that task itself. `deadline` is never later than the parent's. `retains_turn` says that the parent
-    waits for it and has no use for it afterwards. `agent` names the agent whose run it is.
+    waits for it and has no use for it afterwards. `agent` names the agent whose run it is. `output` is the form of its
+    answer, while its run is started.
     """
 
     id: TaskID
@@ -131,6 +132,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     retains_turn: bool = False
     agent: str = ""
     tags: Mapping[str, str] = {}
+    output: Any = None
 
 
 class TaskSummary(msgspec.Struct, frozen=True):
@@ -167,7 +169,8 @@ class SpawnRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `kind` has no default on purpose: an empty one is refused. An empty `propagate_on_cancel` means `cascade`, an empty
     `idempotency_key` means that every request makes a new task. A `deadline` after the parent's becomes the parent's.
-    `mark` tells two requests apart that are the same otherwise; it is not kept.
+    `mark` tells two requests apart that are the same otherwise; it is not kept. `output` is the form of the answer that
+    the run is asked for, which the run keeps.
     """
 
     identity: Quadruple
@@ -186,6 +189,7 @@ class SpawnRequest(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     tags: Mapping[str, str] = {}
     mark: str = ""
+    output: Any = None
 
 
 class SpawnToolRequest(msgspec.Struct, frozen=True, kw_only=True):

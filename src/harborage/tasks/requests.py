@@ -90,6 +90,7 @@ def new_task(request: SpawnRequest, at: int, redactor: Redactor | None) -> Task:
         retains_turn=request.retains_turn,
         agent=request.agent,
         tags=request.tags,
+        output=request.output,
     )
 
 

@@ -19,7 +19,8 @@ from msgspec.structs import replace
 
 from harborage import codec
 from harborage.app.workflow.errors import WorkflowChangedError, WorkflowInvalidError
-from harborage.app.workflow.operations import Moment, Operation, Outcome, Wanted, WorkflowContext
+from harborage.app.workflow.moments import Moment
+from harborage.app.workflow.operations import Operation, Outcome, Wanted, WorkflowContext
 from harborage.artifacts import ArtifactScope
 from harborage.planner import AwaitTask, CallParallel, CallTool, Finish, FinishReason, SpawnTask
 from harborage.planner.decisions import parallel_observation

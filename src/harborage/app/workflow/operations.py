@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections import deque
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from datetime import UTC, datetime, timedelta
-from random import Random
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 from uuid import UUID
 
 from typing_extensions import ParamSpec, TypeForm
@@ -16,7 +14,7 @@ from typing_extensions import TypeVar as DefaultTypeVar
 from harborage import codec
 from harborage.app.workflow.errors import WorkflowInvalidError
 from harborage.planner import AwaitTask, CallParallel, CallTool, SpawnSpec, SpawnTask
-from harborage.planner.answers import AnswerInvalidError
+from harborage.planner.answers import AnswerInvalidError, AnswerSchema
 from harborage.runtime.effects.agent_setup import tool_name
 from harborage.runtime.loop.agent_calls import outcome_of
 from harborage.runtime.loop.outcome import OutcomeStatus
@@ -24,9 +22,13 @@ from harborage.runtime.loop.workflow_waits import ASK, RECEIVE, SLEEP, Answered,
 from harborage.runtime.outputs import output_type
 from harborage.tools import ToolDescriptor
 from harborage.tools.errors import QuestionExpiredError, QuestionRejectedError, ToolFailedError, ToolRejectedError
+from harborage.tools.schema import make_object_schema
 
 if TYPE_CHECKING:
+    from random import Random
+
     from harborage.app.agent import Agent
+    from harborage.app.workflow.moments import Moment
     from harborage.tools.typed import AsyncTool, SyncTool
 
 P = ParamSpec("P")
@@ -36,6 +38,11 @@ T2 = TypeVar("T2")
 T3 = TypeVar("T3")
 T4 = TypeVar("T4")
 DepsT = DefaultTypeVar("DepsT", default=None)
+
+MODEL: Final = "model"
+"""The name of the agent that is the model of a workflow alone."""
+
+_TEXT: Final = AnswerSchema(make_object_schema({"value": {"type": "string"}}, ["value"]), True, True)
 
 Operation: TypeAlias = CallTool | CallParallel | SpawnTask | AwaitTask
 
@@ -230,20 +237,64 @@ class WorkflowContext(Generic[DepsT]):
                 return self._present.next_message()
         return message
 
-    async def run(self, agent: Agent[Any, T], goal: str) -> T:
-        """Run an agent to its goal, as a child of this run; returns its output.
+    @overload
+    def run(self, agent: Agent[Any, T], goal: str) -> Coroutine[Any, Any, T]: ...
+
+    @overload
+    def run(self, agent: Agent[Any, Any], goal: str, *, output: TypeForm[T]) -> Coroutine[Any, Any, T]: ...
+
+    def run(self, agent: Any, goal: str, *, output: Any = None) -> Coroutine[Any, Any, Any]:
+        """Run an agent to its goal, as a child of this run; returns its output, or one of the type `output`.
 
         Raises:
             ToolFailedError: it ended without reaching its goal.
-            WorkflowInvalidError: the workflow does not know the agent.
+            WorkflowInvalidError: the workflow does not know the agent, or it takes no other output.
         """
+        return self._run(agent, goal, output)
+
+    async def _run(self, agent: Agent[Any, Any], goal: str, output: Any) -> Any:
+        if not hasattr(agent, "setup") or not _is_text(goal):
+            raise WorkflowInvalidError(f"ctx.run takes an agent and its goal as a text, not {agent!r} and {goal!r}")
         name = tool_name(agent.name)
         self._require(name, f"@workflow(agents=[{agent.name}])")
-        [outcome] = await Wanted(CallTool(name, codec.encode({"goal": goal})))
+        output = None if output is agent.output else output
+        if output is not None and agent.planner is not None:
+            raise WorkflowInvalidError(
+                f"ctx.run: {agent.name!r} decides by a planner of its own, which takes no output="
+            )
+        args, read = _called_with(goal, output)
+        [outcome] = await Wanted(CallTool(name, codec.encode(args)))
         if outcome.error:
             raise _error_of(agent.name, outcome)
-        value: T = _read_output(agent, outcome.value)
-        return value
+        return _read_output(agent, outcome.value) if output is None else read(outcome.value)
+
+    @overload
+    def model(self, prompt: str) -> Coroutine[Any, Any, str]: ...
+
+    @overload
+    def model(self, prompt: str, *, output: TypeForm[T]) -> Coroutine[Any, Any, T]: ...
+
+    def model(self, prompt: str, *, output: Any = None) -> Coroutine[Any, Any, Any]:
+        """Ask the model of the workflow, which `@workflow(model=…)` names; returns its text, or a value of `output`.
+
+        It is a child run without tools, so that it is recorded, counted, and asked again like every answer.
+
+        Raises:
+            ToolFailedError: the model gave no such answer.
+            WorkflowInvalidError: the workflow has no model.
+        """
+        return self._model(prompt, output)
+
+    async def _model(self, prompt: str, output: Any) -> Any:
+        if not _is_text(prompt):
+            raise WorkflowInvalidError(f"ctx.model takes what is asked as a text first, not {prompt!r}")
+        if MODEL not in self._known:
+            raise WorkflowInvalidError('ctx.model: the workflow has no model; write @workflow(model="openai:gpt-5")')
+        args, read = _called_with(prompt, None if output is str else output)
+        [outcome] = await Wanted(CallTool(MODEL, codec.encode(args)))
+        if outcome.error:
+            raise _error_of(MODEL, outcome)
+        return read(outcome.value)
 
     async def spawn(self, agent: Agent[Any, T], goal: str) -> Child[T]:
         """Start a run of an agent as a child of this run, and go on; `await child.result()` gives what it gave.
@@ -287,45 +338,6 @@ class WorkflowContext(Generic[DepsT]):
             raise WorkflowInvalidError(f"the workflow does not know {name!r}: name it in {fix}")
 
 
-class Moment:
-    """What the code between two operations sees of its surroundings: recorded, or new and yet to be recorded."""
-
-    def __init__(
-        self, at: datetime, seed: str, changes: frozenset[str] | None, taken: dict[str, bool], messages: deque[str]
-    ) -> None:
-        self.at = at
-        self._messages = messages
-        self._seed = seed
-        self._changes = changes
-        self._taken = taken
-        self._random: Random | None = None
-        self.marks: list[str] = []
-
-    @property
-    def random(self) -> Random:
-        """The numbers of this moment."""
-        if self._random is None:
-            self._random = Random(self._seed)
-        return self._random
-
-    @property
-    def used_seed(self) -> str:
-        """The seed, if numbers were drawn; it is recorded then."""
-        return "" if self._random is None else self._seed
-
-    def next_message(self) -> str | None:
-        """The next message that the user has sent by now and that was not received; None when there is none."""
-        return self._messages.popleft() if self._messages else None
-
-    def takes(self, change: str) -> bool:
-        """Whether the run takes a change of the code."""
-        if change not in self._taken:
-            self._taken[change] = self._changes is None or change in self._changes
-        if self._taken[change] and self._changes is None:
-            self.marks.append(change)
-        return self._taken[change]
-
-
 class _Answers:
     """The type of an answer: its schema for the person, and the way to the value."""
 
@@ -352,8 +364,12 @@ def _in_utc(time: object) -> datetime:
     return time.astimezone(UTC)
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
 def _check_question(question: object) -> None:
-    if not isinstance(question, str) or not question.strip():
+    if not _is_text(question):
         raise WorkflowInvalidError(f"ctx.ask takes the question as a text first, not {question!r}")
 
 
@@ -402,6 +418,24 @@ def _error_of(name: str, outcome: Outcome) -> Exception:
     return ToolFailedError(name, outcome.error, is_unknown=outcome.status == OutcomeStatus.UNKNOWN)
 
 
+def _called_with(goal: str, output: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    """The arguments of a call of an agent, and how its answer is read.
+
+    Raises:
+        UnsupportedTypeError: the output is no type, or has no JSON form.
+    """
+    if output is None:
+        return {"goal": goal}, _as_it_is
+    form = output_type(output)
+    if form is None:
+        return {"goal": goal, "output": codec.to_plain(_TEXT)}, _as_it_is
+    return {"goal": goal, "output": codec.to_plain(form.for_record)}, form.decode
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
 def _read_output(agent: Agent[Any, Any], value: Any) -> Any:
     read = agent.setup().decode
     return value if read is None else read(value)
@@ -432,7 +466,8 @@ _OPERATIONS: frozenset[Any] = frozenset(
     one.__code__
     for one in (
         WorkflowContext._call,
-        WorkflowContext.run,
+        WorkflowContext._run,
+        WorkflowContext._model,
         WorkflowContext.sleep,
         WorkflowContext.until,
         WorkflowContext.ask,

@@ -12,11 +12,12 @@ from typing_extensions import TypeVar as DefaultTypeVar
 
 from harborage import codec
 from harborage.app.agent import Agent
-from harborage.app.sub_agents import named_in, setups_below
+from harborage.app.sub_agents import named_in, names_in, setups_below
 from harborage.app.workflow.errors import WorkflowInvalidError
 from harborage.app.workflow.execution import Function, WorkflowPlanner
-from harborage.app.workflow.operations import WorkflowContext
+from harborage.app.workflow.operations import MODEL, WorkflowContext
 from harborage.errors import known_options
+from harborage.llm.model import check_model
 from harborage.planner.answers import AnswerInvalidError
 from harborage.runtime.effects.agent_setup import AgentSetup, tool_name
 from harborage.runtime.effects.options import RuntimeOptions
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from typing import overload
 
     from harborage.app.agent_options import ApprovalChoice
+    from harborage.runtime.effects.model import ModelChoice
     from harborage.runtime.loop.limits import Limits
 
 GoalT = TypeVar("GoalT")
@@ -41,11 +43,13 @@ class WorkflowOptions(TypedDict, total=False):
     """What `@workflow(…)` may say beside its function.
 
     `tools` and `agents` are those that the function reaches in a way that its code does not show, such as by a
-    dictionary. `approvals` and `limits` are as of `Agent`; `name` is the function's own without one.
+    dictionary. `model` is what `ctx.model` asks, and of agents that name none. `approvals` and `limits` are as of
+    `Agent`; `name` is the function's own without one.
     """
 
     name: str
     description: str
+    model: ModelChoice | None
     tools: Sequence[ToolDescriptor[Any]]
     agents: Sequence[Agent[Any, Any]]
     approvals: ApprovalChoice | None
@@ -62,7 +66,7 @@ class Workflow(Agent[DepsT, OutT]):
         UnknownOptionError: there is no such option.
     """
 
-    __slots__ = ("_function", "_goal", "_said")
+    __slots__ = ("_function", "_goal", "_model", "_said")
 
     if not TYPE_CHECKING:
 
@@ -75,6 +79,9 @@ class Workflow(Agent[DepsT, OutT]):
         object.__setattr__(self, "_function", function)
         object.__setattr__(self, "_goal", goal)
         object.__setattr__(self, "_said", dict(options))
+        object.__setattr__(self, "_model", model := options.get("model"))
+        if model is not None:
+            check_model(model)
         super().__init__(
             options.get("name", function.__name__),
             planner=_Undecided(),
@@ -89,6 +96,7 @@ class Workflow(Agent[DepsT, OutT]):
         )
 
     _function: Function
+    _model: ModelChoice | None
     _goal: Any
     _said: dict[str, Any]
 
@@ -103,6 +111,16 @@ class Workflow(Agent[DepsT, OutT]):
         """
         return Workflow(self._function, **(self._said | changes))
 
+    @property
+    def _asks_model(self) -> bool:
+        return MODEL in names_in(self._function)
+
+    @property
+    def wants_model(self) -> bool:
+        """Whether it asks a model, or runs an agent that names none, and names none itself."""
+        found = named_in(self._function, (Agent,))
+        return self._model is None and (self._asks_model or any(one.wants_model for one in found if one is not self))
+
     def setup(self) -> AgentSetup:
         """What a runtime opens for this workflow: the tools and agents that its code names, too."""
         found = list(named_in(self._function, (ToolDescriptor, Agent)))
@@ -110,6 +128,8 @@ class Workflow(Agent[DepsT, OutT]):
         named = [one.agent for one in self.agents] + [
             one for one in found if isinstance(one, Agent) and one is not self
         ]
+        if self._asks_model and self._model is not None:
+            named.append(Agent(MODEL, model=self._model, description="The model of the workflow, without tools."))
         below = Agent("below", agents=_distinct(named)).agents
         known = {one.tool.name for one in tools} | {tool_name(one.name) for one in below}
         planner = WorkflowPlanner(
@@ -117,7 +137,7 @@ class Workflow(Agent[DepsT, OutT]):
         )
         setup = super().setup()
         return msgspec.structs.replace(
-            setup, reasoner=planner, tools=tuple(tools), agents=setups_below(below, None), is_workflow=True
+            setup, reasoner=planner, tools=tuple(tools), agents=setups_below(below, self._model), is_workflow=True
         )
 
     async def _started(self, goal: Any, deps: Any, choices: Any) -> Any:

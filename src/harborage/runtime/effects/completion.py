@@ -125,7 +125,8 @@ def _announce(services: AgentServices, type: EventType, who: Quadruple, payload:
 async def _answer(services: AgentServices, live: LiveRun, finish: Finish) -> bytes:
     """Return the result of the run's task. A heavy answer is kept as an artifact, and replaced by its summary."""
     steps = 0 if live.state is None else len(live.state.trajectory.steps)
-    answer, output = extract_answer(finish), finish.payload if services.has_output else msgspec.UNSET
+    has_output = services.has_output or (live.request is not None and live.request.output is not None)
+    answer, output = extract_answer(finish), finish.payload if has_output else msgspec.UNSET
     is_whole = live.request is not None and live.request.is_handed_over  # it is the answer of another run
     if services.executor is not None and not is_whole:
         kept = answer if output is msgspec.UNSET else codec.encode_text(output, "Finish.payload")

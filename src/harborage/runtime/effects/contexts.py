@@ -107,9 +107,9 @@ class ContextBuilder:
 
     async def _deciding(self, request: RunRequest) -> tuple[Planner, CompressionRunner | None, bool]:
         """The planner of the run, what shortens its history, and whether its model takes pictures."""
-        if self._reasoners is None or not (request.model or request.instructions):
+        if self._reasoners is None or not (request.model or request.instructions or request.output):
             return self._planner, self._compression, self._takes_pictures
-        found = await self._reasoners.of(request.model, request.instructions)
+        found = await self._reasoners.of(request.model, request.instructions, request.output)
         compression = None if found.summariser is None else CompressionRunner(found.summariser)
         return found.planner, compression, found.takes_pictures
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
+from harborage import codec
 from harborage.callables import require_sync
 from harborage.errors import InvalidOptionError
 from harborage.llm import ConfigSnapshot, Deps, LLMClient, ModelProfile, ToolsUnsupportedError
@@ -37,6 +38,7 @@ from harborage.runtime.effects.model_recording import RedactingClient
 
 if TYPE_CHECKING:
     from harborage.events import Redactor
+    from harborage.planner.answers import AnswerSchema
     from harborage.runtime.effects.model_recording import ModelRecorder
     from harborage.runtime.effects.model_settings import ModelSettings
 
@@ -114,38 +116,44 @@ class Reasoners:
         self.own = own
         self._config = config
         self._open_one = open_one
-        self._opened: dict[tuple[str, str], Reasoner] = {}
+        self._opened: dict[tuple[str, str, str], Reasoner] = {}
         self._opening = asyncio.Lock()
 
-    async def of(self, model: str = "", instructions: str = "") -> Reasoner:
-        """Return the agent's own, with `model` and `instructions` in their places if they are given.
+    async def of(self, model: str = "", instructions: str = "", output: AnswerSchema | None = None) -> Reasoner:
+        """Return the agent's own, with `model`, `instructions` and `output` in their places if they are given.
 
         Raises:
             InvalidOptionError: the agent's planner takes no other model, or no instructions.
             LLMError: the model cannot be opened.
         """
-        if not (model or instructions):
+        if not (model or instructions or output):
             return self.own
+        wanted = (model, instructions, "" if output is None else codec.encode_text(codec.to_plain(output)))
         async with self._opening:
-            found = self._opened.get((model, instructions))
+            found = self._opened.get(wanted)
             if found is None:
-                found = await self._open_one(changed_reasoner(self._config, model, instructions))
-                self._opened[(model, instructions)] = found
+                found = await self._open_one(changed_reasoner(self._config, model, instructions, output))
+                self._opened[wanted] = found
             return found
 
 
-def changed_reasoner(who: Planner | ReasonerConfig, model: str, instructions: str) -> ReasonerConfig:
-    """Return how to open a reasoner over another model, or with other instructions.
+def changed_reasoner(
+    who: Planner | ReasonerConfig, model: str, instructions: str, output: AnswerSchema | None = None
+) -> ReasonerConfig:
+    """Return how to open a reasoner over another model, with other instructions, or for answers of another form.
 
     Raises:
         InvalidOptionError: it is a planner of the caller's own, or a factory's, which takes no instructions.
     """
     if not isinstance(who, ReasonerConfig):
-        name, value = ("model", model) if model else ("instructions", instructions)
+        given = {"model": model, "instructions": instructions, "output": output}
+        name, value = next((name, value) for name, value in given.items() if value)
         text = f"{name}: the agent decides with a planner of its own, which takes none"
         raise InvalidOptionError(name, value, message=text)
     if model and not getattr(who.model, "answers_for_any", False):
         who = msgspec.structs.replace(who, model=model)
+    if output is not None:
+        who = msgspec.structs.replace(who, config=msgspec.structs.replace(who.config, answer=output))
     if not instructions:
         return who
     if who.factory is not None:

@@ -8,6 +8,7 @@ import msgspec
 
 from harborage import codec
 from harborage.planner import INVALID_ARGS_CODE, CallTool, Finish, FinishReason, SpawnSpec, SpawnTask
+from harborage.planner.answers import AnswerSchema
 from harborage.runtime.loop.arrivals import Interrupt, StepInterruptedError, WaitPutOffError
 from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome, failed
 from harborage.runtime.loop.sub_agents import Way
@@ -40,6 +41,10 @@ class _CallArgs(msgspec.Struct, forbid_unknown_fields=True):
     goal: str
 
 
+class _WorkflowArgs(_CallArgs, forbid_unknown_fields=True):
+    output: AnswerSchema | None = None
+
+
 class _HandoffArgs(msgspec.Struct, forbid_unknown_fields=True):
     note: str | None = None
 
@@ -54,11 +59,12 @@ async def call_agent(sub: SubAgent, call: CallTool, key: str, run: RunState, io:
     if sub.way is Way.HANDOFF and is_branch:
         return failed(f"{sub.tool}: the conversation can be handed over to one agent; make this the only call")
     try:
-        goal = _goal(sub, call.args, run)
+        goal, output = _goal(sub, call.args, run)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         return failed(f"{sub.tool}: {error}", code=INVALID_ARGS_CODE)
     waits = sub.way is not Way.BACKGROUND
-    spec = SpawnSpec(description=f"{sub.agent}: {goal}"[:_ABOUT], query=goal, retain_turn=waits, agent=sub.agent)
+    about = f"{sub.agent}: {goal}"[:_ABOUT]
+    spec = SpawnSpec(description=about, query=goal, retain_turn=waits, agent=sub.agent, output=output)
     try:
         handle = await io.spawn(key, SpawnTask("foreground" if waits else "background", spec))
     except StepInterruptedError as cut:
@@ -130,16 +136,16 @@ def still_working(run: RunState) -> str:
     return run.in_background[0] if run.in_background else ""
 
 
-def _goal(sub: SubAgent, args: bytes, run: RunState) -> str:
-    """The goal of the child run.
+def _goal(sub: SubAgent, args: bytes, run: RunState) -> tuple[str, AnswerSchema | None]:
+    """The goal of the child run, and the form of its answer where a workflow wants one that is not its agent's.
 
     Raises:
         msgspec.MsgspecError: the arguments are not as the schema says.
     """
     if sub.way is not Way.HANDOFF:
-        goal: str = codec.decode(args or b"{}", _CallArgs).goal
-        if not goal.strip():
+        given: _CallArgs = codec.decode(args or b"{}", _WorkflowArgs if run.is_workflow else _CallArgs)
+        if not given.goal.strip():
             raise msgspec.ValidationError("goal is empty; say what the agent shall do")
-        return goal
+        return given.goal, given.output if isinstance(given, _WorkflowArgs) else None
     note = codec.decode(args or b"{}", _HandoffArgs).note
-    return run.goal if not note else f"{run.goal}\n\nNote of the agent that handed this over: {note}"
+    return (run.goal if not note else f"{run.goal}\n\nNote of the agent that handed this over: {note}"), None

@@ -14,6 +14,7 @@ import msgspec
 
 from harborage.identity import Quadruple
 from harborage.planner import Finish, FinishReason, JoinSpec
+from harborage.planner.answers import AnswerSchema
 from harborage.runtime.loop.context import Context
 from harborage.runtime.loop.limits import Limits
 from harborage.runtime.loop.sub_agents import SubAgent
@@ -131,7 +132,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `inner_limits` are further limits that the run is within, beside those of its tree. A run that `is_workflow` may
     call the waits of workflows. It `is_handed_over` when the
     conversation of its parent is its own, and its answer that of the parent. `overrides` are for the calls of its model
-    alone, not for those of runs that it spawns.
+    alone, not for those of runs that it spawns. `output` is the form of its answer in place of its agent's.
     """
 
     who: Quadruple
@@ -162,6 +163,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_handed_over: bool = False
     is_workflow: bool = False
     overrides: ModelOverrides | None = None
+    output: AnswerSchema | None = None
 
     def within(self, parent: RunRequest | None) -> RunRequest:
         """The same for a run that `parent` has spawned: it shares the limits of its tree, and keeps its agent's own."""
