@@ -188,6 +188,7 @@ class Agent(Generic[DepsT_contra, OutT]):
         for field, value in given.items():
             object.__setattr__(self, field, value)
         policy_of(approvals)
+        memory_of(memory, has_model=True)
         options.limits.replaced(limits)
 
     name: str

@@ -76,6 +76,8 @@ def checked_tools(tools: Iterable[Any]) -> tuple[ToolDescriptor[Any], ...]:
     Raises:
         InvalidOptionError: one is no tool, or a method without its object, or two have the same name.
     """
+    if isinstance(tools, ToolDescriptor):
+        raise InvalidOptionError("tools", tools, message=f"tools: give several, such as tools=[{tools.tool.name}]")
     if isinstance(tools, str) or not isinstance(tools, Iterable):
         raise InvalidOptionError("tools", tools, "several tools, such as [refund]")
     found: dict[str, ToolDescriptor[Any]] = {}

@@ -286,7 +286,11 @@ def _known(name: str, providers: Mapping[str, Provider]) -> Provider:
         return provider
     if name in _ELSEWHERE:
         raise UnknownModelStringError(f"there is no provider {name!r} here; pydantic-ai may have it: any:{name}:MODEL")
-    raise UnknownModelStringError(f"there is no provider {name!r}; known are {', '.join(sorted(providers))}")
+    from difflib import get_close_matches  # only a mistake needs it
+
+    near = get_close_matches(name.lower(), providers, n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    raise UnknownModelStringError(f"there is no provider {name!r}{hint}; known are {', '.join(sorted(providers))}")
 
 
 def _example(name: str) -> str:

@@ -164,7 +164,11 @@ class Agents:
             self._only(known)
             return self.first, agent
         if agent not in known:
-            raise InvalidOptionError("agent", agent, f"one of {', '.join(known)}")
+            from difflib import get_close_matches  # only a mistake needs it
+
+            near = get_close_matches(agent, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise InvalidOptionError("agent", agent, f"one of {', '.join(known)}{hint}")
         return self.get(agent), goal
 
     def _only(self, known: Sequence[str]) -> str:
