@@ -15,7 +15,7 @@ from typing import Literal
 
 import harborage.sync
 
-from harborage import Agent, Identity, Image, Model, Runtime
+from harborage import Agent, Identity, Image, Limits, Model, Runtime
 
 @dataclass
 class Answer:
@@ -85,6 +85,47 @@ async def main() -> None:
     typed.run("go").output  # refused
     typed.session(5)  # refused
     number: int = (await typed.run("go")).output  # refused
+    text: str = (await several.run("go")).output  # refused
+    (await typed.run("go")).outputs  # refused
+    (await typed.run("go")).usage.tokns  # refused
+    (await typed.run("go")).messages[0].txt  # refused
+    typed.run_sync("go").data  # refused
+    typed.run_sync("go", limits=3)  # refused
+    typed.replace(3)  # refused
+    typed.session("s").send(5)  # refused
+    await typed.session("s").snd("go")  # refused
+    typed.session("s", busy=3)  # refused
+    run = await typed.start("go")
+    await run.message(5)  # refused
+    await run.redirect()  # refused
+    await run.inject("context")  # refused
+    await run.prioritize("high")  # refused
+    await run.cancel(hrd=True)  # refused
+    await run.approve(args="all")  # refused
+    await run.approve(5)  # refused
+    await run.reject(reasn="no")  # refused
+    await run.fork()  # refused
+    await run.fork(at="3")  # refused
+    await run.freeze(5)  # refused
+    run.text(5)  # refused
+    run.events(after="now")  # refused
+    pending = await run.wait_pending()
+    await pending.approve(remember=3)  # refused
+    await pending.reject(3)  # refused
+    pending.tol  # refused
+    broken: Answer = (await run.result()).run_id  # refused
+    Limits(steps="3")  # refused
+    Limits(turns=3)  # refused
+    Identity("t")  # refused
+    Identity("t", 3, "s")  # refused
+    Runtime(typed)  # refused
+    Runtime([typed], storage=3)  # refused
+    Runtime([typed], strage="memory:")  # refused
+    Agent("a", approvals=3)  # refused
+    Agent("a", model="openai:gpt-5", instructions=3)  # refused
+    Agent("a", capabilities=Limits())  # refused
+    Agent("a", agents=["b"])  # refused
+    Agent("a", memory=3)  # refused
 """
 TOOLS = """
 from decimal import Decimal
