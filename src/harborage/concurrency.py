@@ -9,8 +9,7 @@ code of others, which holds up its caller for a short grace at most; `leavable` 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from types import TracebackType, coroutine
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -95,13 +94,11 @@ class CancelScope:
         "_asked",
         "_before",
         "_clock",
-        "_holds",
         "_interrupted",
         "_owner",
         "_seconds",
         "_task",
         "_timer",
-        "renewed_at",
         "was_cancelled",
     )
 
@@ -116,23 +113,7 @@ class CancelScope:
         self._asked = False
         self._interrupted = False
         self._before = 0
-        self._holds = 0
-        self.renewed_at: float | None = None
         self.was_cancelled = False
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """A part of the block whose time does not count; behind it the whole time begins anew, at `renewed_at`."""
-        self._holds += 1
-        if self._timer is not None:
-            self._timer.cancel()
-        try:
-            yield
-        finally:
-            self._holds -= 1
-            if not self._holds and self._task is not None and self._clock is not None and self._seconds is not None:
-                self.renewed_at = self._clock.monotonic()
-                self._timer = self._clock.call_later(self._seconds, self.cancel)
 
     def renew(self) -> Self:
         """This scope, ready to be entered again: a loop that enters one each turn need not make one each turn."""

@@ -93,15 +93,26 @@ class Output:
             self._drain()
             self._write(result_line(ending, run_id))
         elif ending.answer:
-            is_seen = os.isatty(self._answers.fileno())
             if self._is_shared:
                 self._console.print()
             self._drain()
-            self._write((printable(ending.answer) if is_seen else ending.answer).encode())
+            self._write(self._shown(ending).encode())
         self._drain()
         if ending.code:
             self._error(ending)
         return ending.code
+
+    def _shown(self, ending: Ending) -> str:
+        """The answer as its reader wants it: a person sees Markdown rendered, everything else gets it as it is."""
+        if not os.isatty(self._answers.fileno()):
+            return ending.answer
+        answer, look = printable(ending.answer), look_of(sys.stdout, os.environ)
+        is_text = isinstance(ending.payload, str) or ending.payload == {"answer": ending.answer}
+        if not is_text or self._console.is_dumb_terminal or os.environ.get("HARBORAGE_PLAIN"):
+            return answer
+        from harborage.cli.markdown import render_markdown  # loaded for the first answer that a person reads
+
+        return look.plain(render_markdown(answer, self._console.width, has_colour=look.has_colour)).rstrip("\n")
 
     def exit_now(self, code: int) -> None:
         """End the process now, whatever runs in it, even if its output has no reader."""

@@ -149,6 +149,7 @@ class Runtime(ForksRuns):
             deps=self.deps,
             launch=self._launch_spawned,
             admit=Admission(self._count_runs, options.max_running).admit,
+            answer_type=_answer_type,
             handles=handles,
             clock=clock,
             logger=logging.getLogger("harborage") if logger is None else logger,
@@ -437,3 +438,9 @@ class Runtime(ForksRuns):
     async def _count_runs(self, tenant: str, most: int) -> int:
         """Return how many runs of the tenant have not ended, counted up to `most`."""
         return len((await self.parts.store.runs(RunQuery(tenant=tenant, statuses=LIVE, limit=most))).rows)
+
+
+def _answer_type(type: Any) -> Any:
+    from harborage.runtime.outputs import output_type  # loaded by the first question of a tool
+
+    return output_type(type)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-OnBegin = Callable[["CancelScope | None"], None]
+OnBegin = Callable[["AttemptScope | None"], None]
 """Called when an attempt begins, with the scope that limits its time, if one does."""
 
 OnAttempt = Callable[[int, Exception | None], None]
@@ -68,6 +68,31 @@ ShowResult = Callable[["ToolResult"], Awaitable[ShownValue]]
 MAX_MESSAGE_CHARS = 1024
 
 _log = logging.getLogger(__name__)
+
+
+class AttemptScope(CancelScope):
+    """The scope of an attempt, of which parts may not count; `renewed_at` is when its time began anew behind one."""
+
+    __slots__ = ("_holds", "renewed_at")
+
+    def __init__(self, clock: Timers, seconds: float, owner: asyncio.Task[Any] | None) -> None:
+        super().__init__(clock, seconds, owner=owner)
+        self._holds = 0
+        self.renewed_at: float | None = None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """A part of the attempt whose time does not count; behind it the whole time begins anew."""
+        self._holds += 1
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            yield
+        finally:
+            self._holds -= 1
+            if not self._holds and self._task is not None and self._clock is not None and self._seconds is not None:
+                self.renewed_at = self._clock.monotonic()
+                self._timer = self._clock.call_later(self._seconds, self.cancel)
 
 
 async def run_with_policy(
@@ -135,16 +160,18 @@ async def _attempt(
     """Make one attempt under its deadline; what would end the process becomes an ordinary error."""
     task, began = asyncio.current_task(), clock.monotonic()
     left = partial(_log_left_behind, name)
-    scope = None if timeout_s is None else CancelScope(clock, timeout_s, owner=task)
+    scope: CancelScope | None = None
     if on_begin is not None:
-        on_begin(scope)
+        on_begin(scope := None if timeout_s is None else AttemptScope(clock, timeout_s, task))
+    elif timeout_s is not None:
+        scope = CancelScope(clock, timeout_s, owner=task)
     try:
         if scope is None:
             return await leavable(attempt(), clock=clock, on_left=left, owner=task)
         with scope:
             return await leavable(attempt(), clock=clock, on_left=left, owner=task, is_limited=True)
     except BaseException as error:
-        if scope is not None and scope.renewed_at is not None:
+        if isinstance(scope, AttemptScope) and scope.renewed_at is not None:
             began = scope.renewed_at
         # A tool may turn the interruption into an error of its own; it is late all the same.
         if isinstance(error, Exception) and timeout_s is not None and clock.monotonic() - began >= timeout_s:

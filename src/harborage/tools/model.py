@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from harborage.artifacts import ArtifactStore
-    from harborage.concurrency import CancelScope
     from harborage.events import Event
+    from harborage.tools.invoke import AttemptScope
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class Runnable(Protocol[ResultT_co]):
 class CallServices(Protocol):
     """What a run offers to a tool while it calls it; `CallContext` has the methods for tools."""
 
-    def begin(self, scope: CancelScope | None) -> None:
+    def begin(self, scope: AttemptScope | None) -> None:
         """An attempt begins, whose time is limited by the scope; the questions of an earlier one are asked again."""
         ...
 

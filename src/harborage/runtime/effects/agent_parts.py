@@ -59,6 +59,8 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """The open parts that all agents of a runtime share. `state` holds what is known of sessions and limits,
     `approvals` what operators decided about tools.
 
+    `answer_type` makes of a type how answers of people become its values.
+
     `is_kept` says that runs outlive the process, `publishes_with_record` that events are committed with the entries of
     their run.
     """
@@ -75,6 +77,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     clock: Timers
     logger: logging.Logger
     admit: Admit | None
+    answer_type: Callable[[Any], Any] | None
     deps: Dependencies
     grants: Grants
     is_kept: bool
@@ -337,6 +340,7 @@ def _services(
         gates=gates,
         approvals=shared.approvals,
         admit=shared.admit,
+        answer_type=shared.answer_type,
         clock=shared.clock,
         stamp=shared.clock,
         control_errors=ControlErrors.REJECT,

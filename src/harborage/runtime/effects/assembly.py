@@ -60,6 +60,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     deps: Mapping[Any, DepsFactory] = {}
     launch: Launch | None = None
     admit: Admit | None = None
+    answer_type: Callable[[Any], Any] | None = None
     handles: HandleRegistry | None = None
     clock: Timers = SYSTEM_CLOCK
     logger: logging.Logger = logging.getLogger("harborage")
@@ -127,6 +128,7 @@ async def _opened(setup: Setup, closers: list[Closer]) -> Assembly:
         clock=clock,
         logger=setup.logger,
         admit=setup.admit,
+        answer_type=setup.answer_type,
         deps=Dependencies(setup.deps, setup.logger, clock),
         grants=Grants(state, clock, partial(_is_live, store)),
         is_kept=storage is not None,

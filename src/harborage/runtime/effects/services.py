@@ -68,6 +68,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     committed with the entries that it records, so that none is published of an entry that was not recorded.
     `hooks` are those of the agent's capabilities; None without any. `approvals` are what operators decided over what
     the gates say.
+    `answer_type` makes of a type how answers of people become its values.
     `has_output` says that the agent declares the type of its output, so that its answers are more than text.
     """
 
@@ -99,6 +100,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     publishes_with_record: bool = False
     hooks: Hooks | None = None
     has_output: bool = False
+    answer_type: Callable[[Any], Any] | None = None
     logger: logging.Logger = logging.getLogger("harborage.runtime")
 
     def reraise_refusal(self, error: HarborageError) -> None:

@@ -24,17 +24,16 @@ from harborage.runtime.loop.agent_calls import CHILD_OF_CALL, ChildOfCall, outco
 from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome
 from harborage.runtime.loop.pauses import PauseRequest
 from harborage.runtime.loop.workflow_waits import Question
-from harborage.runtime.outputs import output_type
 from harborage.tools.errors import QuestionExpiredError, QuestionRejectedError, ToolError, ToolFailedError
 
 if TYPE_CHECKING:
     from harborage.clock import Timer
-    from harborage.concurrency import CancelScope
     from harborage.runtime.durable.steps import StepCall
     from harborage.runtime.effects.executor import CatalogToolExecutor
     from harborage.runtime.effects.questions import Questions
     from harborage.runtime.effects.run_resources import LiveRun
     from harborage.runtime.effects.services import AgentServices
+    from harborage.tools.invoke import AttemptScope
 
 PROGRESS_EVERY_S: Final = 0.1
 """How often the progress of a call is published at most; the last news of it always is."""
@@ -60,12 +59,12 @@ class ToolServices:
         self._executor = executor
         self._live = live
         self._call = call
-        self._scope: CancelScope | None = None
+        self._scope: AttemptScope | None = None
         self._asked = self._started = self._waits = 0
         self._news: ToolProgressPayload | None = None
         self._timer: Timer | None = None
 
-    def begin(self, scope: CancelScope | None) -> None:
+    def begin(self, scope: AttemptScope | None) -> None:
         self._scope = scope
         self._asked = self._started = 0
 
@@ -104,7 +103,7 @@ class ToolServices:
             self._services.emit(EventType.TOOL_PROGRESS, news.identity, news)
 
     async def ask(self, question: str, type: Any, expires: timedelta | None, default: Any) -> Any:
-        reader = None if type is str else output_type(type)
+        reader = None if type is str or self._services.answer_type is None else self._services.answer_type(type)
         asked = Question(
             question=_checked_question(question), schema={"type": "string"} if reader is None else reader.inner_schema
         )

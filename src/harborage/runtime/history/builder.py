@@ -219,7 +219,9 @@ class _HistoryBuilder:
         if step is None:
             return
         if entry.name == CHILD_OF_CALL and isinstance(entry, Done):
-            self._add_child(step, self._read(entry.result, ChildOfCall))
+            started = self._read(entry.result, ChildOfCall)
+            child = replace(_child(None, started.handle), spec=started.spec)
+            step.children += [] if child in step.children else [child]  # a call that is made again finds it there
             return
         if entry.name.startswith((_TOOL, _APPROVE, _CONFIRM, _BEFORE, _AFTER)):
             self._called(step, place, entry)
@@ -337,12 +339,6 @@ class _HistoryBuilder:
                 pass
         step.calls[key] = call
 
-    def _add_child(self, step: _Step, started: ChildOfCall) -> None:
-        """Add the child that a tool has started; a call that is made again finds the one of the first time."""
-        child = replace(_child(None, started.handle), spec=started.spec)
-        if all(child.task_id != known.task_id for known in step.children):
-            step.children.append(child)
-
     def _acted(self, step: _Step, entry: Begun | Done | Failed | Cut) -> None:
         match entry:
             case Done(name="task.spawn"):
@@ -355,7 +351,12 @@ class _HistoryBuilder:
                 refusal = self._read(entry.result, str)
                 step.observation = {"error": refusal} if refusal else None
             case Done(name="pause.request"):
-                self._open(self._read(entry.result, OpenPause), "planner", entry.at, _pause_payload(step.step.decision))
+                self._open(
+                    self._read(entry.result, OpenPause),
+                    "planner",
+                    entry.at,
+                    (step.step.decision.payload if isinstance(step.step.decision, RequestPause) else None),
+                )
             case Failed():
                 step.observation = {"error": f"{entry.error}: {entry.message}"}
             case Cut():
@@ -492,10 +493,6 @@ def _child(decision: Decision | None, handle: dict[str, Any]) -> ChildSpawned:
         spec=spec,
         error=str(handle.get("error", "")),
     )
-
-
-def _pause_payload(decision: Decision | None) -> dict[str, Any] | None:
-    return decision.payload if isinstance(decision, RequestPause) else None
 
 
 def _text(args: bytes) -> str:
