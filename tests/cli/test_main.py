@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 import resource
+import shlex
 import subprocess
 import sys
 from importlib import import_module
@@ -14,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from harborage import __version__
-from harborage.cli.main import COMMANDS, HIDDEN, app, main
+from harborage.cli.help import EXAMPLES
+from harborage.cli.main import COMMANDS, HIDDEN, STDIN, app, main
 from harborage.cli.status import EXIT_CODES
 from tests.kit.tables import each_row
 
@@ -102,10 +104,34 @@ def test_help_is_wrapped_by_words_on_a_narrow_terminal(
         assert main([]) == 0
         shown = capsys.readouterr().out
         assert main(["approve", "--help"]) == 0
-        shown += capsys.readouterr().out.partition("╭")[0]
+        shown += capsys.readouterr().out
         assert max(map(len, shown.splitlines())) <= columns
         wide[str(columns)] = shown.split()
     assert wide["60"] == wide["200"]
+
+
+@each_row("columns", ["60", "80", "120", "200"])
+def test_help_has_no_boxes_and_its_options_stand_in_one_column(
+    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At every width, and what a command does comes before its options, the examples after them."""
+    monkeypatch.setenv("COLUMNS", columns)
+    for name in COMMANDS:
+        assert main([name, "--help"]) == 0
+        shown = capsys.readouterr().out
+        assert not set(shown) & set("╭╮╰╯│─"), name
+        example = shown.rstrip().splitlines()[-1]
+        assert name == "version" or "harborage " in shown.partition("\n")[2], name
+        assert name not in EXAMPLES or "".join(example.split()) in "".join(" ".join(EXAMPLES[name]).split()), name
+
+
+@each_row("name, example", [(name, one) for name, those in EXAMPLES.items() for one in those])
+def test_an_example_of_the_help_is_right_use(name: str, example: str) -> None:
+    """The parser takes it as it stands."""
+    command = re.split(r" (?:>|\|\||&&) ", example.partition("harborage ")[2])[0]
+    words = [STDIN if word == "-" else word for word in shlex.split(command)]
+    function, _, _ = app().parse_args(words, exit_on_error=False, print_error=False)
+    assert function.__name__ == name.replace("-", "_")
 
 
 @each_row("name", COMMANDS)

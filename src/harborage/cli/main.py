@@ -11,12 +11,10 @@ import re
 import sys
 from collections.abc import Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cyclopts import App
-    from cyclopts.help import DefaultFormatter
-    from rich.console import Console, ConsoleOptions
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "run": ("harborage.cli.run:run", "[AGENT] GOAL [OPTIONS]", "Run an agent towards a goal, in this terminal."),
@@ -203,27 +201,15 @@ def app() -> App:
     from cyclopts import App
 
     from harborage import __version__
+    from harborage.cli.help import BareHelp, examples_of
 
-    commands = App(name="harborage", version=__version__, help_format="plaintext", help_formatter=_help_formatter())
+    commands = App(name="harborage", version=__version__, help_format="plaintext", help_formatter=BareHelp())
     for name, (target, takes, _) in COMMANDS.items():
-        commands.command(target, name=name, usage=f"Usage: harborage {name} {takes}".rstrip())
+        usage = f"Usage: harborage {name} {takes}".rstrip()
+        commands.command(target, name=name, usage=usage, help_epilogue=examples_of(name))
     for name, (target, takes) in HIDDEN.items():
         commands.command(target, name=name, usage=f"Usage: harborage {name} {takes}", show=False)
     return commands
-
-
-def _help_formatter() -> DefaultFormatter:
-    """The help of cyclopts, with descriptions that are wrapped by words on narrow terminals."""
-    from cyclopts.help import DefaultFormatter
-
-    class FittingHelp(DefaultFormatter):
-        def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
-            text = getattr(description, "primary_renderable", None)
-            if text is not None and hasattr(text, "plain"):
-                text.plain = fit(text.plain, console.width)
-            super().render_description(console, options, description)
-
-    return FittingHelp()
 
 
 def _one_line(text: str) -> str:
