@@ -24,7 +24,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "run": (
             'harborage run "Which files here talk about tides?" --model ollama:qwen3',
             'harborage run agent.py "Order what runs out" --max-cost 2',
-            'git diff | harborage run reviewer.py "What is risky here?" --attach - > review.md',
+            'git diff | harborage run reviewer.py "What is risky?" --attach -',
         ),
         "chat": ("harborage chat", "harborage chat support.py --continue"),
         "resume": ("harborage resume", "harborage resume Q7TX2M"),
@@ -32,7 +32,6 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "runs": (
             "harborage runs list --status waiting",
             "harborage runs show Q7TX2M",
-            "harborage runs show last --full",
         ),
         "pending": ("harborage pending", "harborage pending --check || notify-send 'harborage waits for you'"),
         "doctor": ("harborage doctor", "harborage doctor --all --json"),
@@ -46,7 +45,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "redirect": ('harborage redirect Q7TX2M "only the tea"',),
         "inject": ("harborage inject Q7TX2M '{\"budget\": 400}'",),
         "pause": ("harborage pause Q7TX2M",),
-        "cancel": ("harborage cancel Q7TX2M", "harborage cancel last --hard"),
+        "cancel": ("harborage cancel Q7TX2M", "harborage cancel last --now"),
         "prioritize": ("harborage prioritize Q7TX2M 9",),
         "steer": ('harborage steer Q7TX2M user_message "use the cheaper carrier"',),
         "events": ("harborage events --url http://127.0.0.1:18080 --follow",),
