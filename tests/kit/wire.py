@@ -126,7 +126,7 @@ class Reader:
             "root_path": "",
             "query_string": query.encode(),
             "headers": [
-                (b"host", b"127.0.0.1:8000"),
+                *([] if "host" in headers else [(b"host", b"127.0.0.1:8000")]),
                 *((name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()),
             ],
             "client": ("127.0.0.1", 50000),

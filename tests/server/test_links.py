@@ -11,11 +11,12 @@ import pytest
 
 from harborage.artifacts import ArtifactScope
 from harborage.identity import Identity
+from harborage.server.application import Server
 from harborage.server.links import sign_path
 from harborage.server.services import ServerOptions
 from harborage.testing.clock import FakeClock
 from tests.kit.serving import Served, serving
-from tests.kit.wire import ADA, BEN, EVE, Reply
+from tests.kit.wire import ADA, BEN, EVE, HeaderGate, Reply, Wire
 
 pytestmark = pytest.mark.anyio
 
@@ -137,7 +138,7 @@ async def test_a_link_is_bound_to_its_owner(served: Served, who: Identity, clock
     """A grant for one session finds nothing of another, whatever its id."""
     kept = await served.rt.artifacts.put_text(ArtifactScope.of(ADA), "x")
     until = clock.now() + timedelta(minutes=1)
-    path = sign_path(served.server.services.link_key, ArtifactScope.of(who), kept.id, until)
+    path = sign_path(await served.server.services.keys.current(), ArtifactScope.of(who), kept.id, until)
     assert (await get(served, path)).status == 404
 
 
@@ -172,3 +173,51 @@ async def test_a_store_that_makes_links_itself_is_asked(served: Served, monkeypa
     reply = await served.wire.post("artifacts.get_ref", {"id": kept.id})
     assert reply.json["url"] == f"https://bucket.example/{kept.id}"
     assert asked == [(ArtifactScope.of(ADA), timedelta(minutes=15))]
+
+
+async def test_another_server_over_the_same_store_accepts_a_link(tmp_path: Path, clock: FakeClock) -> None:
+    """Also one that is started later, and one that made a key of its own at the same time; a foreign store does not."""
+    async with serving(storage="sqlite", folder=tmp_path, clock=clock) as one:
+        beside = Server(one.rt, gate=HeaderGate(), clock=clock)
+        mine, theirs = await link(one), await link(Served(one.rt, beside, Wire(beside)))
+        assert (await get(one, theirs)).status == 200
+        clock.advance(1.0)  # a key that is not known is looked for once a second
+        assert (await get(Served(one.rt, beside, Wire(beside)), mine)).status == 200
+    async with serving(storage="sqlite", folder=tmp_path, clock=clock) as later:
+        assert (await get(later, mine)).status == 200
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    async with serving(storage="sqlite", folder=elsewhere, clock=clock) as foreign:
+        assert (await get(foreign, mine)).status == 403
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("localhost:8000", "http://localhost:8000"),
+        ("console.example", "http://127.0.0.1:8000"),
+        ("evil.example", "http://127.0.0.1:8000"),
+        ("localhost@evil.example", "http://127.0.0.1:8000"),
+        ("localhost/../evil.example", "http://127.0.0.1:8000"),
+        ("", "http://127.0.0.1:8000"),
+    ],
+)
+async def test_a_host_header_leads_to_no_foreign_site(served: Served, host: str, address: str) -> None:
+    """A link is under a name that the server knows for its own, else under the address that was called."""
+    kept = await served.rt.artifacts.put_text(ArtifactScope.of(ADA), "x")
+    reply = await served.wire.post("artifacts.get_ref", {"id": kept.id}, headers={"host": host})
+    url: str = reply.json["url"]
+    assert url.startswith(f"{address}/artifacts/")
+    assert reply.json["presigned_url"] == url
+
+
+async def test_a_link_is_under_the_url_that_is_configured(tmp_path: Path) -> None:
+    """Or under an allowed origin by which the caller reached the server."""
+    for options, host, address in (
+        (ServerOptions(base_url="https://agents.example/x/"), "evil.example", "https://agents.example/x/artifacts/"),
+        (ServerOptions(origins=("http://agents.example",)), "agents.example", "http://agents.example/artifacts/"),
+    ):
+        async with serving(storage="sqlite", folder=tmp_path, options=options) as one:
+            kept = await one.rt.artifacts.put_text(ArtifactScope.of(ADA), "x")
+            reply = await one.wire.post("artifacts.get_ref", {"id": kept.id}, headers={"host": host})
+        assert reply.json["url"].startswith(address)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -34,6 +33,7 @@ from harborage.server.mcp_endpoint.routes import McpRoutes
 from harborage.server.mcp_servers import McpServers, NoMcpServers
 from harborage.server.openai.routes import OpenAIRoutes
 from harborage.server.services import Issuer, ServerOptions, Services
+from harborage.server.signing import SigningKeys
 from harborage.server.stream import Streams
 from harborage.store import RunQuery
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from harborage.events import Event
     from harborage.runtime.host import Runtime
     from harborage.server.auth.keys import KeySet
+    from harborage.state import StateStore
 
 _NO_KEYS: Final = (
     'a server needs keys="keys.json", or HARBORAGE_KEYS: the public keys of those who sign tokens; '
@@ -144,7 +145,7 @@ class Server:
             started_at=clock.now(),
             instance_id=new_id(),
             issuer=issuer,
-            link_key=secrets.token_bytes(32),
+            keys=SigningKeys(self._state, clock),
             mcp=NoMcpServers() if mcp is None else mcp,
             flows=NoFlows() if flows is None else flows,
             logger=logging.getLogger("harborage.server") if logger is None else logger,
@@ -164,6 +165,9 @@ class Server:
             self._others.router.default = request_response(fallback)
             self._others.router.redirect_slashes = False
         self.edge = Edge(self._route, options)
+
+    def _state(self) -> StateStore:
+        return self.services.parts.state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.edge(scope, receive, send)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 import msgspec
 from starlette.requests import Request
@@ -19,7 +18,7 @@ from harborage.protocol.errors import ErrorBody
 from harborage.protocol.methods import PROTOCOL_VERSION
 from harborage.server.auth.keys import is_loopback
 from harborage.server.auth.minting import DEV_IDENTITY, DEV_SCOPES, sign_development_token
-from harborage.server.http import json_response
+from harborage.server.http import host_name, json_response
 
 if TYPE_CHECKING:
     from harborage.server.auth.minting import TokenMint
@@ -74,23 +73,12 @@ def stranger(request: Request) -> str:
     if any(name in _OF_PROXIES or name.startswith("x-forwarded-") for name in request.headers):
         return "the request came through a proxy; call the server itself"
     hosts = request.headers.getlist("host")
-    if len(hosts) != 1 or not is_loopback(_hostname(hosts[0])):
+    if len(hosts) != 1 or not is_loopback(host_name(hosts[0])):
         return "the server was not called by the name localhost or a loopback address"
     origins = request.headers.getlist("origin")
     if any(origin.lower() != f"{request.url.scheme}://{hosts[0]}".lower() for origin in origins):
         return "the request came from a page of another origin"
     return ""
-
-
-def _hostname(host: str) -> str:
-    """The name in a `Host` header, without its port; '' if it is no plain name and port."""
-    try:
-        parts = urlsplit(f"//{host}")
-        name, _ = parts.hostname or "", parts.port  # a port that is none raises
-    except ValueError:
-        return ""
-    is_plain = not (parts.path or parts.query or parts.fragment or parts.username is not None)
-    return name if is_plain else ""
 
 
 def _refused(status: int, code: str, message: str, headers: dict[str, str] = {}) -> Response:  # noqa: B006 - not changed

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -11,6 +12,7 @@ from starlette.responses import Response
 
 from harborage.concurrency import CancelScope
 from harborage.protocol.errors import Code, ProtocolError
+from harborage.server.auth.keys import is_loopback
 
 if TYPE_CHECKING:
     from starlette.types import Scope, Send
@@ -87,12 +89,6 @@ async def read_body(request: Request, cap: int, services: Services) -> bytes:
     return bytes(kept)
 
 
-def address_of(request: Request) -> str:
-    """Where the caller reached this application: scheme, host, and the path under which it is mounted."""
-    scope = request.scope
-    return f"{scope['scheme']}://{request.headers.get('host', '')}{scope.get('root_path', '')}"
-
-
 def with_session(request: Request, session: str) -> Request:
     """Return a request that names a session in its header, so that a token without one is enough; one that does so is
     left as it is."""
@@ -111,3 +107,39 @@ async def until_gone(request: Request) -> None:
 
 def _too_long(cap: int) -> ProtocolError:
     return ProtocolError(Code.INVALID_REQUEST, f"invalid request: the body is longer than {cap} bytes")
+
+
+def host_name(host: str) -> str:
+    """Return the name in a `Host` header, without its port; '' if it is no plain name and port."""
+    try:
+        parts = urlsplit(f"//{host}")
+        name, _ = parts.hostname or "", parts.port  # a port that is none raises
+    except ValueError:
+        return ""
+    is_plain = not (parts.path or parts.query or parts.fragment or parts.username is not None)
+    return name if is_plain else ""
+
+
+def own_address(request: Request, origins: Collection[str]) -> str:
+    """Return where the caller reached this application: scheme, host, and the path under which it is mounted.
+
+    The `Host` header counts where it names this machine, the address that was connected to, or one of `origins`: any
+    other could make a link lead to a foreign site. Then it is the address that was connected to.
+    """
+    scope = request.scope
+    hosts, scheme = request.headers.getlist("host"), scope["scheme"]
+    connected = _connected(scope.get("server"))
+    host = hosts[0] if len(hosts) == 1 else ""
+    is_known = bool(name := host_name(host)) and (
+        is_loopback(name) or host.lower() == connected or f"{scheme}://{host}".lower() in map(str.lower, origins)
+    )
+    address = host if is_known else connected
+    return f"{scheme}://{address}{scope.get('root_path', '')}" if address else str(scope.get("root_path", ""))
+
+
+def _connected(server: Any) -> str:
+    """Return host and port of a connection's own end; '' where it is none of a network."""
+    if not server or server[1] is None:
+        return ""
+    name, port = server
+    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"

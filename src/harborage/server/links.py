@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
-import hmac
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -31,11 +29,13 @@ if TYPE_CHECKING:
 
     from harborage.artifacts import ArtifactRef, ArtifactStore
     from harborage.server.services import Services
+    from harborage.server.signing import Key, SigningKeys
 
 PREFIX: Final = "/artifacts/"
 
 _PART_BYTES: Final = 64 * 1024
 _GRANT: Final = "grant"
+_PURPOSE: Final = "harborage artifact link"
 _MAC_BYTES: Final = 32
 _SHOWN: Final = ("image/", "audio/", "video/", "text/plain", "application/json", "application/pdf")
 """What a browser shows in place; it is asked to save everything else."""
@@ -54,18 +54,14 @@ def can_link(store: ArtifactStore) -> bool:
     return not (isinstance(store, TracksChanges) and not store.is_shared)
 
 
-def sign_path(key: bytes, scope: ArtifactScope, id: str, until: datetime) -> str:
+def sign_path(key: Key, scope: ArtifactScope, id: str, until: datetime) -> str:
     """Return path and query of a link to an artifact, which is good until then."""
     grant = msgspec.msgpack.encode(_Grant(id, scope, unix_ns(until)))
-    return f"{PREFIX}{quote(id, safe='')}?{_GRANT}={_spell(_mac(key, grant) + grant)}"
+    return f"{PREFIX}{quote(id, safe='')}?{_GRANT}={key.id}.{_spell(key.sign(grant, _PURPOSE) + grant)}"
 
 
 def _spell(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
-
-
-def _mac(key: bytes, grant: bytes) -> bytes:
-    return hmac.digest(key, b"harborage artifact link\x00" + grant, hashlib.sha256)
 
 
 async def link_to(services: Services, base_url: str, ref: ArtifactRef, expiry: timedelta) -> str | None:
@@ -76,21 +72,26 @@ async def link_to(services: Services, base_url: str, ref: ArtifactRef, expiry: t
     if not can_link(store):
         return None
     until = services.clock.now() + expiry
-    return base_url.rstrip("/") + sign_path(services.link_key, ref.scope, ref.id, until)
+    return base_url.rstrip("/") + sign_path(await services.keys.current(), ref.scope, ref.id, until)
 
 
-def read_grant(key: bytes, id: str, text: str, now: datetime) -> ArtifactScope:
+async def read_grant(keys: SigningKeys, id: str, text: str, now: datetime) -> ArtifactScope:
     """Return the scope for which a link to `id` was signed.
 
     Raises:
-        ProtocolError: 403: it was not signed by this server, is for another artifact, or is over.
+        ProtocolError: 403: it was not signed by a server over this store, is for another artifact, or is over.
+        StateError: the store refused.
     """
+    key_id, _, signed = text.partition(".")
     try:
-        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        raw = base64.b64decode(signed + "=" * (-len(signed) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
         raise _refused() from error
     mac, packed = raw[:_MAC_BYTES], raw[_MAC_BYTES:]
-    if _spell(raw) != text or not hmac.compare_digest(mac, _mac(key, packed)):
+    if not packed or _spell(raw) != signed:
+        raise _refused()
+    key = await keys.find(key_id)
+    if key is None or not key.has_signed(packed, _PURPOSE, mac):
         raise _refused()
     grant = msgspec.msgpack.decode(packed, type=_Grant)
     if grant.id != id or unix_ns(now) >= grant.until:
@@ -127,7 +128,7 @@ class Links:
     async def _content(self, request: Request) -> Response:
         name = request.path_params["id"]
         now = self._services.clock.now()
-        scope = read_grant(self._services.link_key, name, request.query_params.get(_GRANT, ""), now)
+        scope = await read_grant(self._services.keys, name, request.query_params.get(_GRANT, ""), now)
         store = self._services.parts.artifacts
         ref = await store.get_ref(scope, name)
         if ref is None:

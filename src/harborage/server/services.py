@@ -17,7 +17,7 @@ from harborage.protocol.errors import Code, ProtocolError
 from harborage.protocol.methods import Method, TokenScope
 from harborage.protocol.wire.common import IdentityScope
 from harborage.server.flows import Flows, NoFlows
-from harborage.server.http import address_of, until_gone
+from harborage.server.http import own_address, until_gone
 from harborage.server.mcp_servers import McpServers, NoMcpServers
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from harborage.clock import Timers
     from harborage.runtime.effects.assembly import Assembly
     from harborage.runtime.host import Runtime
+    from harborage.server.signing import SigningKeys
 
 MAX_REPLAYS: Final = 2
 MAX_ARTIFACT_BYTES: Final = 4 * 1024 * 1024
@@ -96,8 +97,8 @@ class Services(msgspec.Struct, kw_only=True):
     started_at: datetime
     instance_id: str
     issuer: Issuer | None = None
-    link_key: bytes
-    """Signs the links under which the server itself gives out artifacts."""
+    keys: SigningKeys
+    """Sign what the server gives out and takes back: links to artifacts, and questions in a chat."""
     mcp: McpServers = NoMcpServers()
     flows: Flows = NoFlows()
     replays: asyncio.Semaphore = msgspec.field(default_factory=lambda: asyncio.Semaphore(MAX_REPLAYS))
@@ -135,7 +136,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         """Where clients reach the server: as its options say, else scheme, host and path of this request."""
         if self.services.options.base_url or self.request is None:
             return self.services.options.base_url
-        return address_of(self.request)
+        return own_address(self.request, self.services.options.origins)
 
     async def gone(self) -> None:
         """Return once the peer has closed its connection; it is awaited by one task at a time."""

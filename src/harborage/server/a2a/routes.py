@@ -26,7 +26,7 @@ from harborage.server.a2a.errors import (
 from harborage.server.a2a.listing import list_tasks
 from harborage.server.a2a.messages import ListParams, TaskParams, no_push, read_message, read_params
 from harborage.server.a2a.tasks import Begun, Tasks
-from harborage.server.http import CLOSE, PeerTooSlowError, address_of, json_response, read_body, with_session
+from harborage.server.http import CLOSE, PeerTooSlowError, json_response, own_address, read_body, with_session
 from harborage.server.open_requests import ClientGoneError, OpenRequests, ServerStoppingError
 from harborage.server.served import served_agent
 
@@ -138,7 +138,8 @@ class A2ARoutes:
             return json_response({"error": refused.body}, status)
 
     def _base_url(self, request: Request) -> str:
-        return self._services.options.base_url or address_of(request)
+        options = self._services.options
+        return options.base_url or own_address(request, options.origins)
 
     async def _answer(self, request: Request) -> Response:
         """Answer a request of JSON-RPC; a refusal and a failure are answers, too."""
