@@ -1,7 +1,7 @@
 """What a run asks a person, as the text of a chat, and the run that the words which come back are for.
 
-A question carries a marker that names its run and its pause. The next request that brings it back goes on with that
-run. Who may answer, the identity of the request says; the marker is no secret.
+A question carries a marker that names its run and its pause, signed by the server that asked. The next request that
+brings it back goes on with that run. Who may answer, the identity of the request says; the marker is no secret.
 """
 
 from __future__ import annotations
@@ -21,21 +21,61 @@ if TYPE_CHECKING:
     from harborage.runtime.pending import Question
     from harborage.runtime.run import Run
     from harborage.server.services import Services
+    from harborage.server.signing import Key, SigningKeys
 
-_MARKER: Final = re.compile(r"<!-- harborage:pause (\S{1,200}) (\S{1,200}) -->")
+_MARKER: Final = re.compile(
+    r"<!-- harborage:pause (\S{1,200}) (\S{1,200})(?: ([0-9A-Za-z]{1,40})\.([0-9a-f]{64}))? -->"
+)
+_PURPOSE: Final = "harborage question in a chat"
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Which pause of which run a text asks about."""
+    """Which pause of which run a text asks about, and the signature of the server that wrote it, by which key."""
 
     run_id: str
     token: str
+    key_id: str = ""
+    signature: str = ""
+
+    @property
+    def signed(self) -> bytes:
+        """What the signature stands for."""
+        return msgspec.json.encode((self.run_id, self.token))
+
+    def __str__(self) -> str:
+        return f"<!-- harborage:pause {self.run_id} {self.token} {self.key_id}.{self.signature} -->"
 
 
-def find_mark(text: str) -> Mark | None:
-    """Return the last marker in a text."""
-    found = _MARKER.findall(text)
-    return Mark(*found[-1]) if found else None
+def sign_mark(key: Key, run_id: str, token: str) -> Mark:
+    """Return the marker of a pause, signed."""
+    mark = Mark(run_id, token, key.id)
+    return msgspec.structs.replace(mark, signature=key.sign(mark.signed, _PURPOSE).hex())
+
+
+async def find_mark(keys: SigningKeys, text: str) -> Mark | None:
+    """Return the marker with which a text ends, if a server over this store wrote it; None for any other.
+
+    What else may stand in a text is nobody's question: a model that learned of a pause can write about it as it likes.
+
+    Raises:
+        StateError: the store refused.
+    """
+    text = text.rstrip()
+    found = next((one for one in _MARKER.finditer(text) if one.end() == len(text)), None)
+    if found is None or not found[3]:
+        return None
+    mark = Mark(*found.groups())
+    key = await keys.find(mark.key_id)
+    is_ours = key is not None and key.has_signed(mark.signed, _PURPOSE, bytes.fromhex(mark.signature))
+    return mark if is_ours else None
+
+
+def is_shown(text: str, question: Question) -> bool:
+    """Whether a text shows a question in full, right before its marker, and nothing hides it from its reader."""
+    before, _, _ = text.rstrip().rpartition("<!-- harborage:pause ")
+    said = " ".join(before.split())
+    asked = " ".join(_asked(question).split())
+    return said.endswith(asked) and not ending_comment(said.removesuffix(asked))
 
 
 def without_marks(text: str) -> str:
@@ -48,10 +88,14 @@ def ending_comment(text: str) -> str:
     return "-->\n\n" if text.rfind("<!--") > text.rfind("-->") else ""
 
 
-def asking(run_id: str, question: Question, problem: str = "") -> str:
+def asking(key: Key, run_id: str, question: Question, problem: str = "") -> str:
     """Return a question as the text of a chat, with what answers it and the marker of its pause."""
-    parts = [problem, question_text(question), how_to_answer(question)]
-    return "\n\n".join([*filter(None, parts), f"<!-- harborage:pause {run_id} {question.token} -->"])
+    mark = sign_mark(key, run_id, question.token)
+    return "\n\n".join([*filter(None, [problem, _asked(question)]), str(mark)])
+
+
+def _asked(question: Question) -> str:
+    return f"{question_text(question)}\n\n{how_to_answer(question)}"
 
 
 async def find_pause(services: Services, run: Run[Any], token: str) -> Pause:

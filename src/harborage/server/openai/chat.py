@@ -26,7 +26,7 @@ from harborage.server.following import (
 )
 from harborage.server.http import json_response
 from harborage.server.open_requests import frame, limited
-from harborage.server.openai.answering import asking, ending_comment, find_mark, find_pause
+from harborage.server.openai.answering import asking, ending_comment, find_mark, find_pause, is_shown
 from harborage.server.openai.errors import RequestRefusedError, bad_input
 from harborage.server.openai.inputs import read_chat
 from harborage.server.openai.options import CHAT, check_format, check_options, output_of
@@ -38,13 +38,17 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from harborage.runtime.loop.pauses import Pause
+    from harborage.runtime.run import Run
     from harborage.server.open_requests import OpenRequests
     from harborage.server.openai.inputs import Said
     from harborage.server.openai.requests import Asked
     from harborage.server.services import Caller, Services
+    from harborage.server.signing import Key
 
 DONE: Final = b"data: [DONE]\n\n"
 _NOT_UNDERSTOOD: Final = "That is neither a yes nor a no."
+_NOT_SHOWN: Final = "Your last message came without this question in full before it, so it is asked once more."
 _MOST_SHOWN: Final = 500
 
 
@@ -82,7 +86,8 @@ class Chat:
             chunks = self._stream(asked, going, includes_usage=includes_usage)
             return self._requests.stream(chunks, partial(left, self._services, asked, going.run), going.close)
         snapshot = await outcome(self._services, self._requests, request, asked, going)
-        return json_response(_completion(snapshot, asked), headers={"x-request-id": going.run.id})
+        completion = _completion(snapshot, asked, await self._services.keys.current())
+        return json_response(completion, headers={"x-request-id": going.run.id})
 
     async def _begin(self, asked: Asked, said: Said) -> Going:
         """Start the run of a request, or answer the question that the assistant's last message is.
@@ -90,7 +95,7 @@ class Chat:
         Raises:
             _AskAgainError: it is not answered by these words.
         """
-        mark = find_mark(said.before)
+        mark = None if said.last is None else await find_mark(self._services.keys, said.before)
         if mark is None or said.last is None:
             return await start_run(self._services, asked, said)
         if said.last.media or said.last.artifacts:
@@ -98,12 +103,18 @@ class Chat:
         run = await found_run(self._services, asked.caller, mark.run_id)
         pause, words = await find_pause(self._services, run, mark.token), said.last.text
         answer = read_words(words) if takes_yes_or_no(Question(pause)) else Words(words)
+        if not is_shown(said.before, Question(pause)):
+            raise await self._again(run, pause, _NOT_SHOWN)
         if answer is None:
-            raise _AskAgainError(asking(run.id, Question(pause), _NOT_UNDERSTOOD))
+            raise await self._again(run, pause, _NOT_UNDERSTOOD)
         try:
             return await answer_run(self._services, asked, run, {pause.token: answer})
         except PayloadInvalidError as error:
-            raise _AskAgainError(asking(run.id, Question(pause), error_text(error))) from error
+            raise await self._again(run, pause, error_text(error)) from error
+
+    async def _again(self, run: Run[Any], pause: Pause, problem: str) -> _AskAgainError:
+        """Return the error that asks a question once more, with why."""
+        return _AskAgainError(asking(await self._services.keys.current(), run.id, Question(pause), problem))
 
     def _ask_again(self, asked: Asked, text: str, *, includes_usage: bool) -> Response:
         """The answer that is the question once more; no model was asked for it."""
@@ -143,7 +154,7 @@ class Chat:
             return
         snapshot = await read_snapshot(self._services, asked.caller, going.run, going.since)
         try:
-            rest = writer.rest(snapshot)
+            rest = writer.rest(snapshot, await self._services.keys.current())
         except RequestRefusedError as error:
             yield frame(error.body)
         else:
@@ -215,20 +226,20 @@ class _Writer:
         self._written = text if is_new else f"{self._written}{text}"
         return f"\n\n{text}" if is_new else text
 
-    def rest(self, snapshot: Snapshot) -> str:
+    def rest(self, snapshot: Snapshot, key: Key) -> str:
         """What is still to be said at the end.
 
         Raises:
             RequestRefusedError: the run did not reach its goal.
         """
-        text, written = content_of(snapshot, is_streamed=True), self._written
+        text, written = content_of(snapshot, key, is_streamed=True), self._written
         if written and (text == written or (not self._is_whole and text.startswith(written))):
             return text[len(written) :]
         return f"\n\n{text}" if written and text else text
 
 
-def content_of(snapshot: Snapshot, *, is_streamed: bool = False) -> str:
-    """Return what the assistant says in the end: the answer, or the question that waits.
+def content_of(snapshot: Snapshot, key: Key, *, is_streamed: bool = False) -> str:
+    """Return what the assistant says in the end: the answer, or the question that waits, signed with `key`.
 
     Raises:
         RequestRefusedError: there is neither.
@@ -237,7 +248,7 @@ def content_of(snapshot: Snapshot, *, is_streamed: bool = False) -> str:
         return snapshot.answer
     if snapshot.questions:
         beside = "\n\n".join(one.text for one in snapshot.parts if isinstance(one, Text) and not one.token)
-        question = ending_comment(beside) + asking(snapshot.run_id, snapshot.questions[0])
+        question = ending_comment(beside) + asking(key, snapshot.run_id, snapshot.questions[0])
         return "\n\n".join(filter(None, ["" if is_streamed else beside, question]))
     if not snapshot.is_over:
         raise too_late(snapshot.run_id)
@@ -252,8 +263,8 @@ def too_late(run_id: str) -> RequestRefusedError:
     return RequestRefusedError(504, text, code="run_in_progress")
 
 
-def _completion(snapshot: Snapshot, asked: Asked) -> dict[str, Any]:
-    text = content_of(snapshot)
+def _completion(snapshot: Snapshot, asked: Asked, key: Key) -> dict[str, Any]:
+    text = content_of(snapshot, key)
     return {
         "id": f"chatcmpl-{snapshot.run_id}",
         "object": "chat.completion",

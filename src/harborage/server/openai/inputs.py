@@ -157,6 +157,7 @@ class _Reader:
                 raise bad_input(f"{place}: items of this type are not supported", place, code="unsupported_item")
 
     def _add_user(self, content: Content) -> None:
+        content = msgspec.structs.replace(content, text=without_marks(content.text))
         marks = "".join(f"\n[attached: {one.name or one.mime}]" for one in content.media)
         self._messages.append(Message(role=Speaker.USER, text=f"{content.text}{marks}".strip()))
         self._media += content.media
