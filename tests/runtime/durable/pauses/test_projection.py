@@ -61,12 +61,13 @@ async def test_a_heavy_payload_travels_by_reference(bus: MemoryEventBus, recorde
     assert recorder.events[0].identity == replace(OWNER, run_id="")
 
 
-async def test_showing_it_twice_stores_it_once() -> None:
+async def test_showing_it_twice_stores_and_announces_it_once(bus: MemoryEventBus, recorder: EventRecorder) -> None:
     """The same content is the same artifact."""
     artifacts = MemoryArtifactStore()
-    first = await project_payload(a_pause(PAYLOAD), artifacts, SIZE)
-    second = await project_payload(a_pause(PAYLOAD), artifacts, SIZE)
+    first = await project_payload(a_pause(PAYLOAD), artifacts, SIZE, bus=bus)
+    second = await project_payload(a_pause(PAYLOAD), artifacts, SIZE, bus=bus)
     assert first == second
+    assert len(recorder.events) == 1
     assert len(await artifacts.list(ArtifactScope.of(OWNER))) == 1
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from harborage import codec
 from harborage.artifacts import ArtifactRef, ArtifactScope, ArtifactStore
+from harborage.artifacts.values import candidate_ids, hash_content
 from harborage.events import Event, EventBus, EventType, PausePayloadArtifactRoutedPayload
 from harborage.identity import AdminScopeRequiredError, checked_scopes
 from harborage.runtime.durable.pauses.errors import CrossTenantScopeError, InvalidPageError
@@ -168,7 +169,8 @@ async def project_payload(
 ) -> ProjectedPayload:
     """Return the payload inline, or stored in the owner's session if its JSON has `threshold` bytes or more.
 
-    The same payload is always the same artifact. Without an artifact store it stays inline.
+    The same payload is always the same artifact, which is announced when it is stored, not when it is shown again.
+    Without an artifact store it stays inline.
 
     Raises:
         ArtifactError: the payload is heavy and the store refused it.
@@ -178,8 +180,11 @@ async def project_payload(
     data = codec.encode(pause.payload, "PauseRecord.payload")
     if len(data) < threshold or artifacts is None:
         return ProjectedPayload(payload=pause.payload)
+    scope = ArtifactScope.of(pause.identity)
+    if (known := await _find_stored(artifacts, scope, data)) is not None:
+        return ProjectedPayload(payload_ref=known)
     ref = await artifacts.put_bytes(
-        ArtifactScope.of(pause.identity),
+        scope,
         data,
         mime_type="application/json",
         filename=f"pause-{pause.token}.json",
@@ -188,6 +193,16 @@ async def project_payload(
     )
     _publish(bus, pause, ref, len(data), threshold)
     return ProjectedPayload(payload_ref=ref)
+
+
+async def _find_stored(artifacts: ArtifactStore, scope: ArtifactScope, data: bytes) -> ArtifactRef | None:
+    """Return the artifact that holds a payload already."""
+    digest = await hash_content(data)
+    for artifact_id in candidate_ids(PAYLOAD_NAMESPACE, digest):
+        ref = await artifacts.get_ref(scope, artifact_id)
+        if ref is None or ref.sha256 == digest:
+            return ref
+    return None
 
 
 def _publish(bus: EventBus | None, pause: Pause, ref: ArtifactRef, size: int, threshold: int) -> None:
