@@ -90,10 +90,10 @@ def test_an_answer_says_what_it_allows() -> None:
     """An approval names the call it is for, a rejection says that it is one."""
     assert answer_payload(ApprovalDecision.APPROVE, "ok", "f", is_edited=False) == {
         "reason": "ok",
+        "approver_reason": "ok",
         "approved_fingerprint": "f",
     }
     assert answer_payload(ApprovalDecision.APPROVE, "", "f", is_edited=True) == {
-        "reason": "",
         "approved_fingerprint": "f",
         "edited": True,
     }

@@ -121,7 +121,9 @@ def answer_payload(
         case ApprovalDecision.APPROVE:
             edited = {"edited": True} if is_edited else {}
             remembered = {} if remember is None else {"remember": str(remember)}
-            return {"reason": reason, "approved_fingerprint": approved, **edited, **remembered}
+            # Without a reason of the approver's the pause keeps the one for which it was asked.
+            because = {"reason": reason, "approver_reason": reason} if reason else {}
+            return {**because, "approved_fingerprint": approved, **edited, **remembered}
         case ApprovalDecision.REJECT:
             return {"reason": reason, "rejected": True}
         case _ as unreachable:
@@ -179,7 +181,7 @@ def _judge_approved(pause: Pause, request: ApprovalRequest) -> Ruling:
     if approved is None:
         by_default = pause.default is PauseDecision.APPROVE and _was_due(pause)
         return Granted(request.args, NOT_ANSWERED) if by_default else Refused(OUTSIDE)
-    reason = str(payload.get("reason", ""))
+    reason = str(payload.get("approver_reason", ""))
     said = payload.get("remember")
     remember = Remember(said) if said in _REMEMBERED else None
     if approved == payload["fingerprint"]:
