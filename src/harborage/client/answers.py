@@ -214,6 +214,9 @@ class PauseSnapshot(msgspec.Struct, frozen=True):
     decision: str = ""
     by: Owner = Owner()
     agent_name: str = ""
+    step: int = 0
+    call_id: str = ""
+    masked: bool = False
 
     def pause_for(self, asked: Identity) -> Pause:
         """Return the pause; `asked` fills in what the server left out of its identity."""
@@ -229,6 +232,9 @@ class PauseSnapshot(msgspec.Struct, frozen=True):
             deadline=_moment(self.deadline),
             default=one_of(PauseDecision, self.default, "default") if self.default else PauseDecision.TIMEOUT,
             resolved_by=self.by.user,
+            step=self.step,
+            call_id=self.call_id,
+            is_masked=self.masked,
         )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from harborage import Agent, tool
 from harborage.artifacts import ArtifactScope
+from harborage.events import Filter
 from harborage.identity import Identity
 from harborage.planner.decisions import PauseReason
 from harborage.runtime.loop.pauses import Pause, PauseDecision, PauseRequest
@@ -214,6 +215,13 @@ async def test_an_approval_names_its_agent_and_shows_no_secret(tmp_path: Path) -
         assert row["identity"]["run"] == run.id
         assert row["payload"]["tool"] == "refund"
         assert "s3cret" not in str(row)
-        await run.approve()
-        await run.result()
+        invoked: list[Any] = []
+        with served.rt.bus.subscribe(Filter.of(ADA, ("tool.invoked",))) as calls:
+            await run.approve()
+            await run.result()
+            invoked += calls.drain()
         assert await listed(served) == []
+        (resumed,) = await listed(served, {"filter": {"status": ["resumed"]}})
+        for one in (row, resumed):
+            assert (one["step"], one["call_id"], one["masked"]) == (1, invoked[0].payload.call_id, True)
+            assert one["payload"]["reason"] == row["payload"]["reason"] != ""

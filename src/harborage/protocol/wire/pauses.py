@@ -35,7 +35,8 @@ class PauseSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """One pause. The keys from `deadline` on are additions, each absent where it has no value.
 
     `default` is what the deadline does; `approvers` are those who may answer: `user:` and an id, or `scope:` and a
-    scope of a token. `decision` and `by` are those of a resumed one.
+    scope of a token. `decision` and `by` are those of a resumed one. `step`, from 1, and `call_id` name the call that
+    waits, as events do; `masked` says that its arguments show a secret as a mask.
     """
 
     token: str
@@ -52,6 +53,9 @@ class PauseSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     agent_name: str = ""
     decision: str = ""
     by: WireIdentity | None = None
+    step: int = 0
+    call_id: str = ""
+    masked: bool = False
 
 
 class PausesListed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -13,6 +13,7 @@ from msgspec import UNSET
 
 from harborage import codec
 from harborage.events import EventType, ToolInterruptedPayload
+from harborage.events.shown_values import shown_value
 from harborage.planner import CallTool, PauseReason
 from harborage.runtime.durable.steps import Recovery, StepCall, Waiting
 from harborage.runtime.effects.approval.model import fingerprint_of
@@ -68,19 +69,24 @@ class InterruptedCalls:
         """Ask a person for the outcome of the call; return the pause once it is answered or has expired."""
         services, who = self._services, live.base.quadruple
         wanted: CallTool = call.payload
+        shown = self._shown(wanted.args)
+        step, call_id = live.named(call)
         question = PauseRequest(
             identity=who,
             reason=PauseReason.AWAIT_INPUT,
             payload={
                 "question": QUESTION,
                 "tool": wanted.tool,
-                "args_summary": {"args": self._shown(wanted.args), "tool": wanted.tool},
+                "args_summary": {"args": shown, "tool": wanted.tool},
                 "idempotency_key": call.key,
                 "fingerprint": fingerprint_of(wanted.tool, wanted.args, who),
             },
             deadline=services.answer_by(services.approval_ttl, live.base.budget.deadline),
             # A call that was repeated after an answer, and interrupted again, opens another pause.
             key=f"unknown:{call.key}/{call.begun}",
+            step=step,
+            call_id=call_id,
+            is_masked=shown_value(services.redactor, wanted.args).masked is True,
         )
         return await self._questions.ask(live, call.key, question, takes_no_args)
 

@@ -46,7 +46,8 @@ class PauseRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     At `deadline` the pause resolves itself with `default`; None waits until a person decides. `key` makes the request
     repeatable: while a pause of this owner and run with this key exists, a second request returns that one. `step` and
-    `call_id` name the call that waits in the event of the pause; 0 and "" where there is none.
+    `call_id` name the call that waits; 0 and "" where there is none. `is_masked` says that the payload shows a secret
+    as a mask.
     """
 
     identity: Who
@@ -58,6 +59,7 @@ class PauseRequest(msgspec.Struct, frozen=True, kw_only=True):
     key: str = ""
     step: int = 0
     call_id: str = ""
+    is_masked: bool = False
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +69,8 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     run can be rebuilt from it. `sealed` is the part of the answer that only the waiting call may read; no list and no
     status contains it. `resolved_by` is the user who resolved the pause, "" if its deadline or the end of its run did.
     `answering` is the event id of the control with the pending answer, or with the answer that resolved it;
-    `answered_by` is the principal who sent the latter, None where that is not known or no principal did.
+    `answered_by` is the principal who sent the latter, None where that is not known or no principal did. `step`,
+    `call_id` and `is_masked` are those of the request.
     """
 
     token: str
@@ -86,6 +89,9 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     resolved_by: str = ""
     answering: str = ""
     answered_by: Identity | None = None
+    step: int = 0
+    call_id: str = ""
+    is_masked: bool = False
 
     @property
     def is_paused(self) -> bool:

@@ -145,6 +145,9 @@ async def _snapshot(call: Call, pause: Pause, agent: str) -> PauseSnapshot:
         agent_name=agent,
         decision="" if pause.decision is None else str(pause.decision),
         by=None if pause.answered_by is None else WireIdentity.of(pause.answered_by),
+        step=pause.step,
+        call_id=pause.call_id,
+        masked=pause.is_masked,
     )
 
 

@@ -336,23 +336,23 @@ class Coordinator:
     def _build_pause(self, request: PauseRequest) -> Pause:
         """Return the pause that a request describes, or raise the error that refuses it."""
         owner = _owner(request.identity)
-        reason = checked_reason(request.reason)
-        default = checked_decision(request.default)
+        reason, default = checked_reason(request.reason), checked_decision(request.default)
         if request.deadline is not None and request.deadline.tzinfo is None:
             raise InvalidOptionError("deadline", request.deadline, "a time with its zone: datetime(…, tzinfo=UTC)")
-        payload = plain_payload(request.payload)
-        trajectory = None if request.trajectory is None else request.trajectory.serialize()
         return Pause(
             token=pause_token(owner, request.key),
             reason=reason,
             state=PauseState.PAUSED,
             identity=owner,
             paused_at=self._clock.now(),
-            payload=payload,
+            payload=plain_payload(request.payload),
             deadline=request.deadline,
             default=default,
             key=request.key,
-            trajectory=trajectory,
+            trajectory=None if request.trajectory is None else request.trajectory.serialize(),
+            step=request.step,
+            call_id=request.call_id,
+            is_masked=request.is_masked,
         )
 
     async def _read(self, token: str) -> Pause:

@@ -52,6 +52,9 @@ class PauseRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     key: str = ""
     sealed: bytes | None = None
     resolved_by: str = msgspec.field(default="", name="settled_by")
+    step: int = 0
+    call_id: str = ""
+    is_masked: bool = False
 
 
 def plain_payload(payload: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -91,6 +94,9 @@ def encode_pause(pause: Pause) -> bytes:
         key=pause.key,
         sealed=pause.sealed,
         resolved_by=pause.resolved_by,
+        step=pause.step,
+        call_id=pause.call_id,
+        is_masked=pause.is_masked,
     )
     return codec.encode(record, "PauseRecord")
 
@@ -123,6 +129,9 @@ def decode_pause(data: bytes, token: str = "", upcasts: Mapping[int, Upcast] = U
         trajectory=record.trajectory_bytes,
         sealed=record.sealed,
         resolved_by=record.resolved_by,
+        step=record.step,
+        call_id=record.call_id,
+        is_masked=record.is_masked,
     )
 
 

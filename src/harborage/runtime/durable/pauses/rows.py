@@ -32,13 +32,16 @@ _DAMAGED: Final = "its row in harborage_pauses cannot be read"
 
 
 class _Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The question. `trajectory` is the serialised history of the request."""
+    """The question. `trajectory` is the serialised history of the request; `step` and `call_id` name its call."""
 
     format_version: int
     payload: dict[str, Any] | None = None
     default: PauseDecision = PauseDecision.TIMEOUT
     key: str = ""
     trajectory: bytes | None = None
+    step: int = 0
+    call_id: str = ""
+    is_masked: bool = False
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -71,6 +74,9 @@ def encode_open_pause(pause: Pause) -> NewPause:
         default=pause.default,
         key=pause.key,
         trajectory=pause.trajectory,
+        step=pause.step,
+        call_id=pause.call_id,
+        is_masked=pause.is_masked,
     )
     return NewPause(
         token=pause.token,
@@ -136,6 +142,9 @@ def _pause_of(row: PauseRow) -> Pause:
         key=question.key,
         trajectory=question.trajectory,
         answering=row.answering,
+        step=question.step,
+        call_id=question.call_id,
+        is_masked=question.is_masked,
     )
     decision = _decision(row.status, question.default)
     if decision is None:

@@ -316,6 +316,7 @@ class ApprovalGate:
                 key=request.key and f"approval:{request.key}",
                 step=request.step,
                 call_id=request.call_id,
+                is_masked=shown_value(self._redactor, request.args).masked is True,
             ),
             write=write,
             is_repeated=is_repeated,
