@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
+from typing import NoReturn
 
 import pytest
 
@@ -14,7 +15,10 @@ from harborage.app.site import Site
 from harborage.app.target import TargetError
 from harborage.events import Event, EventType, Filter
 from harborage.identity import Identity
+from harborage.server.auth.gate import MAX_TOLD, TokenGate
+from harborage.server.auth.tokens import Reason, TokenRejectedError
 from harborage.server.services import ServerOptions
+from harborage.testing.clock import FakeClock
 from tests.kit.wire import ADA, HeaderGate, Wire
 
 DEV = Identity("dev", "dev", "dev")
@@ -129,3 +133,27 @@ async def test_the_runtime_of_a_file_is_the_one_that_is_served(tmp_path: Path) -
     async with site:
         assert site.server.services.parts.agents.first.name == "b"
         assert given == ["memory:"]
+
+
+class Refusing:
+    """Refuses every token."""
+
+    async def verify(self, token: str) -> NoReturn:
+        raise TokenRejectedError(Reason.SIGNATURE_INVALID)
+
+
+async def test_the_gate_is_closed_with_the_site(file: Callable[[str], Path]) -> None:
+    """What it has not told yet of refused tokens is told, and no timer of it is left."""
+    clock = FakeClock()
+    path = file(AGENT.format(word="new"))
+    site = Site(
+        Program(str(path), path.parent).load,
+        storage_of=lambda _: "memory:",
+        make_gate=lambda redactor, bus: TokenGate(Refusing(), redactor=redactor, bus=bus, clock=clock),
+        options=ServerOptions(),
+    )
+    async with site:
+        for _ in range(MAX_TOLD + 1):
+            assert (await Wire(site.server).post("runtime.info", headers={"authorization": "Bearer x"})).status == 401
+        assert clock.armed == 1
+    assert clock.armed == 0

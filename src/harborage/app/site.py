@@ -24,6 +24,7 @@ from harborage.events import (
     EventType,
 )
 from harborage.server.application import Server
+from harborage.server.auth.gate import TokenGate
 from harborage.state.storage import Storage, open_storage
 
 if TYPE_CHECKING:
@@ -104,11 +105,13 @@ class Site:
             self._open.push_async_callback(self._stop)
             if self._prepare is not None:
                 await self._prepare(runtime)
+            gate = self._make_gate(redactor, bus)
+            if isinstance(gate, TokenGate):
+                self._open.callback(gate.close)
+            self.server = self._serve(runtime, gate=gate, logger=self._logger)
         except BaseException:
             await self._open.aclose()
             raise
-        gate = self._make_gate(redactor, bus)
-        self.server = self._serve(runtime, gate=gate, logger=self._logger)
         return self
 
     async def __aexit__(self, *_: object) -> None:
