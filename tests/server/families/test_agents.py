@@ -160,3 +160,9 @@ async def test_metrics_are_of_the_callers_own_runs(served: Served) -> None:
         assert (await answer(served, "agents.metrics", who=who))["metrics"]["total_tokens"] == 0
     again = await answer(served, "agents.metrics", {"identity": {"tenant": "rival", "user": "eve"}}, who=BEN)
     assert again["metrics"]["total_tokens"] == 0
+
+
+async def test_an_agent_that_says_nothing_of_memory_shows_none() -> None:
+    """Runs that a client starts are not remembered."""
+    async with serving([Agent("plain", model=ScriptedLLM([says("hello")]))]) as served:
+        assert (await answer(served, "agents.memory", {"id": "plain"}))["binding"]["strategy_id"] == "none"

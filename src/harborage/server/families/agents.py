@@ -103,7 +103,8 @@ async def _tools(call: Call, asked: AgentRequest) -> AgentTools:
 async def _memory(call: Call, asked: AgentRequest) -> AgentMemory:
     agent = _agent(call, asked)
     memory = agent.context_providers.memory
-    strategy = "none" if memory is None else str(memory.config.strategy)
+    # An agent that says nothing of memory has one for conversations in this process alone: no run of a client has it.
+    strategy = "none" if memory is None or not agent.remembers else str(memory.config.strategy)
     binding = MemoryBinding(strategy_id=strategy, ttl_seconds=0, scope="session")
     return AgentMemory(agent_id=agent_id(agent.name), binding=binding)
 
