@@ -182,6 +182,15 @@ async def test_the_header_names_the_session_else_the_token(
     assert (await gate().verify(request(bearer(token(payload)), *headers))).who.session_id == expected
 
 
+async def test_a_long_session_is_refused_wherever_it_is_named() -> None:
+    """200 characters are a name, in the header, in the query of a stream and in the claim; one more is none."""
+    longest = "ä" * 200
+    sent = request(bearer(token(GOOD)), ("X-Harbor-Session", longest.encode().decode("latin-1")))
+    assert (await gate().verify(sent)).who.session_id == longest
+    error = await refused(gate(), request(bearer(token({**GOOD, "session": "s" * 201}))))
+    assert (error.code, error.status) == (Code.IDENTITY_REQUIRED, 401)
+
+
 async def test_tenant_and_user_are_those_of_the_token() -> None:
     """No header widens them."""
     sent = request(bearer(token(GOOD)), ("X-Harbor-Tenant", "rival"), ("X-Harbor-User", "eve"))
@@ -196,9 +205,16 @@ async def test_without_a_session_a_request_is_refused(headers: list[tuple[str, s
     assert "send X-Harbor-Session" in str(error)
 
 
-@each_row("headers", [[("X-Harbor-Session", "a"), ("X-Harbor-Session", "b")], [("X-Harbor-Session", "a\x01b")]])
+@each_row(
+    "headers",
+    [
+        [("X-Harbor-Session", "a"), ("X-Harbor-Session", "b")],
+        [("X-Harbor-Session", "a\x01b")],
+        [("X-Harbor-Session", "s" * 201)],
+    ],
+)
 async def test_a_session_that_is_no_one_name_is_refused(headers: list[tuple[str, str]]) -> None:
-    """Two names, or control characters."""
+    """Two names, control characters, or more than 200 of any."""
     error = await refused(gate(), request(bearer(token(GOOD)), *headers))
     assert error.code is Code.IDENTITY_REQUIRED
     assert "X-Harbor-Session" in str(error)

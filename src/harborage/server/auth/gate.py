@@ -38,6 +38,9 @@ MAX_REJECTED: Final = 10
 
 _SCOPES: Final = {scope.value: scope for scope in TokenScope}
 _NO_PRINCIPAL: Final = frozenset({Reason.TOKEN_MISSING, Reason.IDENTITY_CLAIM_MISSING})
+MAX_NAME_CHARS: Final = 200
+"""The most characters of a session's name, and of the other parts of an identity that headers name."""
+
 _CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _QUERY_TOKEN: Final = re.compile(r"(access_token=)[^&\s\"']+", re.IGNORECASE)
 _CONTROLS: Final = CONTROL_PATH.partition("{")[0]
@@ -112,6 +115,7 @@ class TokenGate:
             raise ProtocolError(
                 Code.IDENTITY_REQUIRED, "no session: send X-Harbor-Session, or a token with the claim session"
             )
+        _check_length("the session", session)
         return Caller(Identity(found.tenant, found.user, session), known_scopes(found.scopes), found.scopes)
 
     def close(self) -> None:
@@ -206,7 +210,13 @@ def _one_value(name: str, values: Sequence[str]) -> str:
     given = {value.strip() for value in values} - {""}
     if len(given) > 1 or any(map(_CONTROL_CHARACTER.search, given)):
         raise ProtocolError(Code.IDENTITY_REQUIRED, f"{name} has two values, or control characters; send one name")
-    return given.pop() if given else ""
+    return _check_length(name, given.pop()) if given else ""
+
+
+def _check_length(name: str, value: str) -> str:
+    if len(value) > MAX_NAME_CHARS:
+        raise ProtocolError(Code.IDENTITY_REQUIRED, f"{name} has more than {MAX_NAME_CHARS} characters")
+    return value
 
 
 class Rejections:
