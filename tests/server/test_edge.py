@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
+import msgspec
 import pytest
 
 from harborage.errors import InvalidOptionError
 from harborage.runtime.host import Runtime
 from harborage.server.application import Server
 from harborage.server.services import ServerOptions
-from tests.kit.wire import HeaderGate, Wire
+from harborage.testing.clock import settle
+from tests.kit.serving import Served, serving
+from tests.kit.wire import ADA, WITHIN_S, HeaderGate, Wire, caller_headers
 
 CONSOLE = "https://console.example"
 ALLOWED = {
@@ -87,3 +93,28 @@ def test_a_list_of_origins_that_cannot_be_meant_is_refused(origins: object) -> N
     """A single text is not taken for its letters."""
     with pytest.raises(InvalidOptionError, match="origins"):
         ServerOptions(origins=origins)  # type: ignore[arg-type]
+
+
+BODIED = ["/v1/control/start", "/v1/tasks/list", "/v1/chat/completions", "/v1/ag-ui", "/v1/a2a"]
+
+
+@pytest.mark.parametrize("path", BODIED)
+async def test_a_body_that_is_on_its_way_holds_up_no_stop(path: str) -> None:
+    """The request is answered at once, with 503, and its connection is closed; what has come in whole is answered."""
+    headers = {**caller_headers(ADA), "origin": "https://console.example"}
+    async with serving(options=ServerOptions(origins=("https://console.example",))) as served:
+        going = asyncio.create_task(begun(served, path, headers))
+        await settle()
+        served.server.drain()
+        status, sent, body = await asyncio.wait_for(going, WITHIN_S)
+        assert (status, body["code"], sent["connection"]) == (503, "runtime_error", "close")
+        assert (sent["x-content-type-options"], sent["access-control-allow-origin"]) == ("nosniff", headers["origin"])
+        assert (await served.wire.post("tasks.list", {})).status == 200
+        status, _, _ = await asyncio.wait_for(begun(served, path, headers), WITHIN_S)
+        assert status == 503
+
+
+async def begun(served: Served, path: str, headers: dict[str, str]) -> tuple[int, dict[str, str], Any]:
+    """The answer to a request whose body does not end."""
+    async with served.wire.open("POST", path, headers, b'{"pa', is_whole=False) as reader:
+        return reader.status, reader.headers, msgspec.json.decode(b"".join([part async for part in reader]))

@@ -186,6 +186,7 @@ class Server:
         So no new work is sent to it; running work goes on, and clients connect again to its successor.
         """
         self._is_draining = True
+        self.edge.drain()
         self.streams.drain()
         self.openai.drain()
         self.ag_ui.drain()

@@ -1,5 +1,7 @@
 """What every answer has, whatever gave it: the headers that browsers obey, and cross-origin answers.
 
+It also answers requests that have not come in whole when the server stops.
+
 A plain ASGI middleware, so that streams pass through it frame by frame.
 """
 
@@ -7,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any, Final
+
+from harborage.protocol.errors import Code, ErrorBody
+from harborage.server.http import ARRIVING, CLOSE, Arrivals, Arriving, send_json
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -23,6 +28,7 @@ _ALLOWED: Final = (
     ),
     (b"access-control-max-age", b"86400"),
 )
+_STOPPING: Final = ErrorBody(Code.RUNTIME_ERROR, "the server is stopping; send the request again")
 _NOSNIFF: Final = (b"x-content-type-options", b"nosniff")
 
 
@@ -33,6 +39,11 @@ class Edge:
         self._inner = inner
         self._any = options.any_origin
         self._origins = frozenset(origin.strip() for origin in options.origins)
+        self._arrivals = Arrivals()
+
+    def drain(self) -> None:
+        """Answer requests whose body is still on its way with 503, and close their connections."""
+        self._arrivals.stop()
 
     def allow(self, origins: tuple[str, ...]) -> None:
         """Allow these origins from now on, in place of those before."""
@@ -49,12 +60,19 @@ class Edge:
             await send({"type": "http.response.body", "body": b""})
             return
 
+        arriving = scope[ARRIVING] = Arriving(self._arrivals)
+
         async def with_headers(message: Message) -> None:
+            if arriving.was_stopped:
+                return  # whatever it is, it answers a request that has not come
             if message["type"] == "http.response.start":
                 _add(message, extra)
             await send(message)
 
         await self._inner(scope, receive, with_headers)
+        if arriving.was_stopped:
+            headers = {name.decode(): value.decode("latin-1") for name, value in extra}
+            await send_json(send, _STOPPING, 503, {**CLOSE, **headers})
 
     def _cross_origin(self, origin: bytes | None) -> list[tuple[bytes, bytes]]:
         if origin is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,6 +27,51 @@ CLOSE: Final[Headers] = {"connection": "close"}
 
 _SESSION: Final = b"x-harbor-session"
 _encoder: Final = msgspec.json.Encoder()
+
+
+ARRIVING: Final = "harborage.arriving"
+"""The key of a request's scope under which its `Arriving` is, where the server can be stopped meanwhile."""
+
+
+class Arrivals:
+    """The requests of one server whose bodies are on their way."""
+
+    def __init__(self) -> None:
+        self.waits: set[CancelScope] = set()
+        self.is_over = False
+
+    def stop(self) -> None:
+        """Wait for none of them any longer."""
+        self.is_over = True
+        for wait in self.waits:
+            wait.cancel()
+
+
+class Arriving:
+    """One request of them: `with arriving.counted(scope)` its body is waited for. `was_stopped` says that it was not
+    waited for to its end."""
+
+    __slots__ = ("_wait", "all", "was_stopped")
+
+    def __init__(self, arrivals: Arrivals) -> None:
+        self.all = arrivals
+        self.was_stopped = False
+        self._wait: CancelScope | None = None
+
+    def counted(self, wait: CancelScope) -> Self:
+        """Interrupt `wait` when the server stops."""
+        self._wait = wait
+        return self
+
+    def __enter__(self) -> None:
+        assert self._wait is not None
+        self.all.waits.add(self._wait)
+        if self.all.is_over:
+            self._wait.cancel()
+
+    def __exit__(self, *_: object) -> None:
+        assert self._wait is not None
+        self.all.waits.discard(self._wait)
 
 
 class PeerTooSlowError(Exception):
@@ -65,13 +110,16 @@ async def read_body(request: Request, cap: int, services: Services) -> bytes:
     Raises:
         ProtocolError: `invalid_request`: it is over its cap.
         PeerTooSlowError: it did not arrive in time.
-        ClientDisconnect: the peer is gone.
+        ClientDisconnect: the peer is gone, or the server stops; then the edge answers.
     """
     for declared in header_values(request.scope, b"content-length"):
         if declared.isdigit() and int(declared) > 2 * cap:
             raise _too_long(cap)
     kept, seen, more = bytearray(), 0, True
-    with CancelScope(services.timeouts, services.options.body_timeout) as scope:
+    arriving: Arriving | None = request.scope.get(ARRIVING)
+    if arriving is None:
+        arriving = Arriving(Arrivals())
+    with CancelScope(services.timeouts, services.options.body_timeout) as scope, arriving.counted(scope):
         while more:
             message = await request.receive()
             if message["type"] == "http.disconnect":
@@ -83,7 +131,8 @@ async def read_body(request: Request, cap: int, services: Services) -> bytes:
             if seen <= cap:
                 kept += part
     if scope.was_cancelled:
-        raise PeerTooSlowError()
+        arriving.was_stopped = arriving.all.is_over
+        raise ClientDisconnect() if arriving.was_stopped else PeerTooSlowError()
     if seen > cap:
         raise _too_long(cap)
     return bytes(kept)
