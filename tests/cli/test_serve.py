@@ -189,6 +189,8 @@ def test_an_edit_is_served_and_a_bad_one_refused(start: Start, tmp_path: Path) -
     client.until("/v1/pause/list", {}, lambda found: found["snapshots"])
     path.write_text("agent = nothing\n", "utf-8")
     assert "NameError" in process.line("was not reloaded")
+    path.write_text("import os\nos._exit(7)\n", "utf-8")
+    assert "exit code 7" in process.line("was not reloaded")
     assert client.post("/v1/agents/list", {})["agents"][0]["name"] == "clerk"
     write(tmp_path, "new")
     process.line("reloaded: agent.py")

@@ -52,7 +52,7 @@ class ConfiguredProgram(Program):
             AgentNotReadyError: an agent cannot work on this machine.
             InvalidConfigurationError: the configuration asks for what this version cannot do.
         """
-        service = self._read()
+        service = self.read()
         if service.runtime is not None:
             why = "it makes a Runtime itself, which a configuration cannot change; offer its agents instead"
             raise TargetError(self._target_name, why)

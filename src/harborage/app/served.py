@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from harborage.app.assistant import assistant
 from harborage.app.attachments import readable
@@ -17,7 +20,14 @@ if TYPE_CHECKING:
     from harborage.app.agent import Agent
 
 MOCK: Final = "mock:mock"
+PROBE_S: Final = 20.0
+"""How many seconds code that has changed may take to be loaded."""
+
+FAILED: Final = 3
+"""The exit code of a probe whose program failed with an error."""
+
 _DEFAULT_FILE: Final = "agent.py"
+_PROBE: Final = "import sys; from harborage.app.served import try_load; try_load(*sys.argv[1:])"
 
 
 class Program:
@@ -57,7 +67,7 @@ class Program:
             TargetError: it cannot be read, or holds no agent.
             AgentNotReadyError: an agent needs a model, and this machine has none.
         """
-        self._unread = self._read()
+        self._unread = self.read()
         agents = self._unread.agents
         if not self._model and any(one.model is None and not is_own_planner(one.planner) for one in agents):
             self._model = (await choose_model(environ)).model
@@ -69,7 +79,7 @@ class Program:
             TargetError: it cannot be read, or holds no agent.
             AgentNotReadyError: an agent cannot work on this machine.
         """
-        service, self._unread = self._unread or self._read(), None
+        service, self._unread = self._unread or self.read(), None
         if service.runtime is not None and self._besides:
             text = "fixtures need agents of their own, and the file makes its own Runtime([…]); name an agent of it"
             raise TargetError(self._target, text)
@@ -83,7 +93,51 @@ class Program:
             agents = [readable(agent) for agent in agents]
         return Runtime([*agents, *self._besides])
 
-    def _read(self) -> Service:
+    async def probe(self, within_s: float = PROBE_S) -> None:
+        """Load the program in a process of its own, and return once that has loaded it, or has failed with an error.
+
+        So code that hangs, or ends its process, as it is loaded does so where nobody waits for it. What fails with an
+        error does so again in `load`, which tells it best.
+
+        Raises:
+            TargetError: it does neither within `within_s` seconds, or it ended the process.
+        """
+        if not self._target:
+            return
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            _PROBE,
+            self._target,
+            str(self._folder),
+            cwd=self._folder,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            async with asyncio.timeout(within_s):
+                code = await process.wait()
+        except TimeoutError as error:
+            text = (
+                f"it was not loaded within {within_s:g} s; what waits or serves as the file is loaded belongs below "
+                "`if __name__ == '__main__':`"
+            )
+            raise TargetError(self._target, text) from error
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if code not in (0, FAILED):
+            text = f"it ends the process as it is loaded (exit code {code}); the server would end with it"
+            raise TargetError(self._target, text)
+
+    def read(self) -> Service:
+        """Return what the program is on disk now.
+
+        Raises:
+            TargetError: it cannot be read, or holds no agent.
+        """
         if not self._target:
             return Service((assistant(self._folder),), None)
         forget_modules(self.root)
@@ -99,3 +153,12 @@ class Program:
 def default_target(folder: Path) -> str:
     """The program that is served where none is named: `agent.py` in the folder, else the standard assistant."""
     return _DEFAULT_FILE if (folder / _DEFAULT_FILE).is_file() else ""
+
+
+def try_load(target: str, folder: str) -> NoReturn:
+    """Load a program and end the process: with 0, or with `FAILED` where that failed. Never: runs its exit handlers."""
+    try:
+        Program(target, Path(folder)).read()
+    except Exception:  # noqa: BLE001 - the process that asked loads it again, and tells of the error
+        os._exit(FAILED)
+    os._exit(0)

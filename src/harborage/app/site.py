@@ -52,7 +52,8 @@ class Site:
     `load` reads the program and returns its runtime, not entered; it is called once for each reload. `storage_of` says
     where the first one keeps its runs: an open storage, or the url of one that the site opens. `grace` is how many
     seconds steps in flight have to end when the runtime is stopped or replaced. `prepare` is called with the first
-    runtime, once it is open; `flows` are those that the server answers for.
+    runtime, once it is open; `flows` are those that the server answers for. `probe` is awaited before the code is
+    loaded anew, and raises for code that must not be loaded in this process.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Site:
         fallback: Callable[[Request], Awaitable[Response]] | None = None,
         flows: Flows | None = None,
         prepare: Callable[[Runtime], Awaitable[None]] | None = None,
+        probe: Callable[[], Awaitable[None]] | None = None,
         clock: Timers = SYSTEM_CLOCK,
         logger: logging.Logger | None = None,
     ) -> None:
@@ -87,6 +89,7 @@ class Site:
         )
         self._grace = grace
         self._prepare = prepare
+        self._probe = probe
         self._clock = clock
         self._logger = logging.getLogger("harborage.server") if logger is None else logger
         self._open = AsyncExitStack()
@@ -158,6 +161,8 @@ class Site:
 
     async def _replace(self) -> None:
         assert self._parts is not None
+        if self._probe is not None:
+            await self._probe()
         runtime = self._load()
         runtime.keep_in(*self._parts)
         await runtime.__aenter__()

@@ -283,6 +283,7 @@ async def _serve(
             fallback=console.answer,
             flows=flows,
             prepare=prepare,
+            probe=program.probe,
         )
         await host(
             site,
