@@ -14,6 +14,8 @@ from harborage.errors import InvalidOptionError, UnknownOptionError
 from harborage.identity import Identity, IdentityRequiredError
 from harborage.runtime.chat import SessionBusyError
 from harborage.runtime.durable.engine import RunNotFoundError, RunPhase
+from harborage.runtime.loop.limits import Limits
+from harborage.runtime.messages import Message, Speaker, earlier_messages
 from harborage.store import RunQuery
 from tests.app.test_media import PNG
 from tests.kit.remote_host import Host
@@ -135,9 +137,33 @@ async def test_a_picture_goes_along(host: Host) -> None:
     assert [(ref.mime_type, ref.size_bytes) for ref in kept] == [("image/png", len(PNG))]
 
 
+async def test_limits_tags_and_earlier_messages_travel(host: Host) -> None:
+    """The run has them as one that is started here, and is found by its tags."""
+    said = Message(role=Speaker.USER, text="My colour is blue."), Message(role=Speaker.ASSISTANT, text="Noted.")
+    run = await host.remote.start(
+        "support", "linger", who=ADA, limits=Limits(steps=1, seconds=60), tags={"shop": "porto"}, messages=said
+    )
+    other = await host.remote.start("support", "Say hello", who=ADA, tags={"shop": "lisbon"})
+    assert [one.run_id for one in await host.remote.runs(who=ADA, tags={"shop": "porto"})] == [run.id]
+    assert [one.run_id for one in await host.remote.runs(who=ADA, tags={"shop": "lisbon"}, status="complete")] in (
+        [],
+        [other.id],
+    )
+    assert [one.run_id for one in await host.runtime.runs(who=ADA, tags={"shop": "porto"})] == [run.id]
+    record = await (await host.runtime.run(run.id, who=ADA)).history()
+    assert earlier_messages(record) == said
+    shown = await run.history()
+    assert (shown.run.limits.steps, shown.run.limits.seconds) == (1, 60)
+    with pytest.raises(InvalidOptionError, match="messages"):
+        await host.remote.start("support", "hi", who=ADA, messages="hi")  # type: ignore[call-overload]
+    with pytest.raises(InvalidOptionError, match="tags"):
+        await host.remote.runs(who=ADA, tags={"": "x"})
+    await run.cancel(hard=True)
+
+
 async def test_what_does_not_travel_is_refused_by_name(host: Host) -> None:
     """Options of a local start that the protocol has not, and names that are no options at all."""
-    options: list[dict[str, Any]] = [{"deps": 1}, {"max_steps": 3}, {"tags": {"a": "b"}}]
+    options: list[dict[str, Any]] = [{"deps": 1}, {"max_steps": 3}]
     for option in options:
         with pytest.raises(UnknownOptionError, match="protocol has no such option"):
             await host.remote.start("support", "Say hello", who=ADA, **option)

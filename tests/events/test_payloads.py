@@ -141,7 +141,7 @@ ADDED_KEYS = {
     "tool.approval_requested": "Step CallID Args ArgsCut Masked",
     "tool.approved": "Step CallID By EventID Edited",
     "tool.auth_completed": "Step CallID",
-    "tool.auth_required": "Step CallID",
+    "tool.auth_required": "Step CallID UserCode VerificationURI",
     "tool.completed": "Step CallID Result ResultCut Masked",
     "tool.failed": "Step CallID",
     "tool.interrupted": "Step CallID",

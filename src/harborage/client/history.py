@@ -76,8 +76,8 @@ class RecordedRun(ABC):
 
     async def fork(
         self,
-        *,
         at: int,
+        *,
         goal: str = "",
         model: str = "",
         instructions: str = "",

@@ -21,9 +21,11 @@ from harborage.identity import Identity, IdentityRequiredError, require_triple
 from harborage.ids import new_id
 from harborage.runtime.chat import Busy, Chat, SessionBusyError
 from harborage.runtime.durable.engine import RunFailedError, RunStatus
-from harborage.runtime.effects.options import check_key
+from harborage.runtime.effects.options import check_key, checked_tags
 from harborage.runtime.listing import Page, RunFilter
 from harborage.runtime.loop.controls import Scope
+from harborage.runtime.loop.limits import Limits
+from harborage.runtime.messages import Message, checked_messages
 from harborage.runtime.pending import Pending
 from harborage.runtime.starting import MESSAGE, RunOptions
 from harborage.tasks.rules import check_priority
@@ -63,6 +65,9 @@ class RemoteOptions(TypedDict, total=False):
     scope: Scope
     key: str
     description: str
+    limits: Limits | None
+    tags: Mapping[str, str]
+    messages: Sequence[Message]
 
 
 def connect(
@@ -133,7 +138,8 @@ class RemoteRuntime:
 
         Without a name it is the server's first agent. `output` is the type as which the result is read. `who` is by
         default whom the token names. A start with the `key` of an earlier one in the session returns that run; without
-        one the client makes its own, so that a start that is sent again after a lost answer starts one run.
+        one the client makes its own, so that a start that is sent again after a lost answer starts one run. `limits`
+        count where those of the server's agent are not lower.
 
         Raises:
             UnknownOptionError: the option does not travel, or there is none of that name.
@@ -175,6 +181,12 @@ class RemoteRuntime:
             body["input_artifact_ids"] = inputs
         if description := options.get("description", ""):
             body["description"] = description
+        if (limits := Limits().replaced(options.get("limits"))) != Limits():
+            body["limits"] = _wire_limits(limits)
+        if tags := checked_tags(options.get("tags", {}), "tags"):
+            body["tags"] = dict(tags)
+        if messages := checked_messages(options.get("messages", ())):
+            body["messages"] = msgspec.to_builtins(messages)
         return body
 
     def session(
@@ -221,9 +233,15 @@ class RemoteRuntime:
         return RemoteRun(who.with_run(run_id), self.connection, scope=scope, decode=_reader(output))
 
     async def runs(
-        self, *, who: Identity, status: RunFilter | str = "", limit: int = 50, after: str = ""
+        self,
+        *,
+        who: Identity,
+        status: RunFilter | str = "",
+        tags: Mapping[str, str] = {},
+        limit: int = 50,
+        after: str = "",
     ) -> Page[RunStatus]:
-        """Return a page of the runs of `who`, newest first: all of them, or those in a status.
+        """Return a page of the runs of `who`, newest first: all of them, or those in a status or with all these tags.
 
         `after` is the `next` of the page before.
 
@@ -233,6 +251,8 @@ class RemoteRuntime:
         require_triple(who, "runs")
         wanted = one_of(RunFilter, status, "runs: status") if status else None
         narrowed: dict[str, Any] = {} if wanted is None else {"statuses": _wire_statuses(wanted)}
+        if checked_tags(tags, "runs: tags"):
+            narrowed["tags"] = dict(tags)
         rows, place = await self.rows(who, narrowed, limit=limit, after=after)
         found = [row for row in rows if wanted is None or _is_in(row, wanted)]
         return Page([row.status_for(who) for row in found], place)
@@ -360,6 +380,11 @@ def _check_options(given: Mapping[str, Any]) -> None:
         if option in RunOptions.__annotations__ and option not in RemoteOptions.__annotations__:
             raise UnknownOptionError(option, ..., "the protocol has no such option; the agents of the server have it")
     known_options(given, RemoteOptions.__annotations__, {})
+
+
+def _wire_limits(limits: Limits) -> dict[str, float]:
+    given = {("usd" if name == "cost" else name): getattr(limits, name) for name in limits.__struct_fields__}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _wire_statuses(wanted: RunFilter) -> list[str]:

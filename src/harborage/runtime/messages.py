@@ -91,7 +91,7 @@ def with_messages(
     Raises:
         InvalidOptionError: they are no messages, or the context has another conversation.
     """
-    given = _checked(messages)
+    given = checked_messages(messages)
     if not given:
         return context
     source = ContextSource(provider=_Earlier(given), name=_NAME, is_required=True, max_bytes=0)
@@ -110,7 +110,12 @@ class _Given:
         return self._context
 
 
-def _checked(messages: Any) -> tuple[Message, ...]:
+def checked_messages(messages: Any) -> tuple[Message, ...]:
+    """Return these messages.
+
+    Raises:
+        InvalidOptionError: they are none.
+    """
     if isinstance(messages, str) or not isinstance(messages, Iterable):
         raise InvalidOptionError(_NAME, messages, _EXAMPLE)
     given = tuple(messages)

@@ -15,6 +15,7 @@ from harborage import Agent, tool
 from harborage.events import Filter
 from harborage.identity import Identity
 from harborage.protocol.methods import CONTROLS
+from harborage.runtime.loop.limits import Limits
 from harborage.testing.events import EventRecorder
 from harborage.testing.llm import ScriptedLLM, calls_tools, says
 from tests.kit.serving import STORAGES, Served, serving, talker
@@ -158,6 +159,22 @@ async def test_a_start_that_cannot_be_made_says_why(served: Served) -> None:
 
 
 # ── Who may send what ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_start_may_lower_the_limits_of_its_agent_and_not_raise_them() -> None:
+    """Each limit is the lower one of both; one that is no number is refused."""
+    agent: Agent[Any, Any] = Agent("talker", model=ScriptedLLM([says("hello")]), limits=Limits(steps=3, tokens=500))
+    async with serving([agent]) as served:
+        body = {"query": "hi", "limits": {"steps": 9, "tokens": 100, "calls": 7}}
+        run_id = await begin(served, **body)
+        steps = (await served.wire.post("runs.steps", {"id": run_id})).json
+        assert steps["run"]["limits"] == {"steps": 3, "calls": 7, "tokens": 100}
+        for wrong in ({"steps": 0}, {"usd": -1}, {"seconds": True}, {"steps": "many"}, {"usd": 1}):
+            reply = await served.wire.post("start", {"query": "hi", "limits": wrong})
+            assert (reply.status, reply.code) == (400, "invalid_request"), wrong
+        for wrong in ({"tags": {"": "x"}}, {"tags": ["x"]}, {"messages": [{"role": "nobody"}]}):
+            reply = await served.wire.post("start", {"query": "hi", **wrong})
+            assert (reply.status, reply.code) == (400, "invalid_request"), wrong
 
 
 async def test_each_control_needs_its_scope_asked_for_and_given(served: Served) -> None:

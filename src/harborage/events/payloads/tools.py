@@ -162,7 +162,7 @@ class ToolRejectedPayload(SafePayload, frozen=True):
 
 
 class ToolAuthRequiredPayload(SafePayload, frozen=True):
-    """A tool's source needs a person to sign in at `authorize_url`."""
+    """A tool's source needs a person to sign in at `authorize_url`, or to enter `user_code` at `verification_uri`."""
 
     source: str
     source_name: str
@@ -173,6 +173,8 @@ class ToolAuthRequiredPayload(SafePayload, frozen=True):
     scopes: tuple[str, ...] = ()
     step: int | UnsetType = UNSET
     call_id: str | UnsetType = UNSET
+    user_code: str | UnsetType = UNSET
+    verification_uri: str | UnsetType = UNSET
 
 
 class ToolAuthCompletedPayload(SafePayload, frozen=True):

@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from harborage.protocol.wire.common import Answer, Request
 
 
+class StartLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run may take at most, all runs that it starts included; `usd` are US dollars. What the operator set for
+    the agent stays, where that is less."""
+
+    steps: int | None = None
+    calls: int | None = None
+    tokens: int | None = None
+    usd: float | None = None
+    seconds: float | None = None
+
+
+class EarlierMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """One message of what was said before a run: a text, or a call of a `tool` with its `args` as JSON."""
+
+    role: Literal["user", "assistant", "tool"]
+    text: str = ""
+    tool: str = ""
+    args: str = ""
+
+
 class StartRequest(Request, frozen=True, kw_only=True):
-    """Start a run of `agent`, a name or an id, empty for the first one; `query` may be empty."""
+    """Start a run of `agent`, a name or an id, empty for the first one; `query` may be empty.
+
+    The keys from `limits` on are additions: `tags` are names and values by which the run is found, `messages` what was
+    said before it.
+    """
 
     query: str = ""
     description: str = ""
@@ -16,6 +42,9 @@ class StartRequest(Request, frozen=True, kw_only=True):
     idempotency_key: str = ""
     input_artifact_ids: tuple[str, ...] = ()
     agent: str = ""
+    limits: StartLimits = StartLimits()
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
+    messages: tuple[EarlierMessage, ...] = ()
 
 
 class Started(Answer, frozen=True, kw_only=True):

@@ -10,7 +10,10 @@ from harborage.protocol.wire.common import ArtifactReference, IdentityScope, Req
 
 
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tasks to list; what is empty narrows nothing, but for `identities`: without one, those of the session."""
+    """Which tasks to list; what is empty narrows nothing, but for `identities`: without one, those of the session.
+
+    `tags`, an addition, are names and values that a task has all of.
+    """
 
     statuses: list[str] = []
     kinds: list[str] = []
@@ -23,6 +26,7 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
     search: str = ""
     group_id: str = ""
     has_pending_approval: bool | None = None
+    tags: dict[str, str] = {}
 
 
 class TaskCursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

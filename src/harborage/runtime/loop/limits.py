@@ -71,6 +71,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         given = {name: value for name in by.__struct_fields__ if (value := getattr(by, name)) is not None}
         return msgspec.structs.replace(self, **given)
 
+    def within(self, others: Limits) -> Limits:
+        """Return the lower of each limit of both; one that only one of them sets is its own."""
+        both = {name: (getattr(self, name), getattr(others, name)) for name in self.__struct_fields__}
+        lowest = {name: min(one for one in pair if one is not None) for name, pair in both.items() if any(pair)}
+        return Limits(**lowest)
+
     @property
     def caps(self) -> Caps:
         """The same as the ledger counts it; time is the run's deadline."""

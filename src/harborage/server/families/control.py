@@ -6,10 +6,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harborage.errors import InvalidOptionError, NotFoundError, error_text
 from harborage.identity import IdentityRequiredError
+from harborage.llm import PriceUnknownError
 from harborage.planner.errors import ToolContextLostError
 from harborage.protocol.errors import Code, ProtocolError
 from harborage.protocol.methods import CONTROLS
-from harborage.protocol.wire.control import ControlAccepted, ControlRequest, Started, StartRequest
+from harborage.protocol.wire.control import (
+    ControlAccepted,
+    ControlRequest,
+    EarlierMessage,
+    Started,
+    StartLimits,
+    StartRequest,
+)
 from harborage.runtime.durable.engine import RunNotFoundError
 from harborage.runtime.durable.inbox import emit_rejection
 from harborage.runtime.durable.pauses.errors import PauseError
@@ -22,7 +30,9 @@ from harborage.runtime.loop.errors import (
     ScopeMismatchError,
     UnsupportedPayloadValueError,
 )
+from harborage.runtime.loop.limits import Limits
 from harborage.runtime.loop.payload import validate_answer, validate_payload
+from harborage.runtime.messages import Message, Speaker
 from harborage.runtime.starting import RunStarter
 from harborage.server.services import Endpoint
 from harborage.sessions import SessionClosedError
@@ -55,11 +65,14 @@ async def start(call: Call, asked: StartRequest) -> Started:
             input_artifacts=asked.input_artifact_ids,
             key=asked.idempotency_key,
             description=asked.description,
+            limits=_limits(call, agent, asked.limits),
+            tags=asked.tags,
+            messages=[_message(one) for one in asked.messages],
             needs_goal=False,
         )
     except IdentityRequiredError as error:
         raise ProtocolError(Code.IDENTITY_REQUIRED, f"start: {error_text(error)}") from error
-    except (SessionClosedError, IdempotencyConflictError, InvalidOptionError) as error:
+    except (SessionClosedError, IdempotencyConflictError, InvalidOptionError, PriceUnknownError) as error:
         raise ProtocolError(Code.INVALID_REQUEST, f"start: {error_text(error)}") from error
     except NotFoundError as error:
         raise ProtocolError(Code.NOT_FOUND, f"start: {error_text(error)}") from error
@@ -78,6 +91,20 @@ def _agent(call: Call, asked: str) -> str:
     if asked not in served:
         raise ProtocolError(Code.NOT_FOUND, "start: no agent of this name or id is served here")
     return asked
+
+
+def _limits(call: Call, agent: str, asked: StartLimits) -> Limits | None:
+    """Return the limits that a request asks for, where the operator has not set lower ones.
+
+    Raises:
+        InvalidOptionError: one is not a positive number.
+    """
+    wanted = Limits(steps=asked.steps, calls=asked.calls, tokens=asked.tokens, cost=asked.usd, seconds=asked.seconds)
+    return wanted.within(call.parts.agents.get(agent).options.limits)
+
+
+def _message(one: EarlierMessage) -> Message:
+    return Message(role=Speaker(one.role), text=one.text, tool=one.tool, args=one.args)
 
 
 async def control(call: Call, asked: ControlRequest) -> ControlAccepted:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from harborage.concurrency import together
+from harborage.errors import InvalidOptionError, error_text
 from harborage.events import AdminTasksListedPayload, Event, EventType, Triple
 from harborage.planner import TASK_ERROR_RUN_LOOP
 from harborage.protocol.errors import Code, ProtocolError
@@ -22,6 +23,7 @@ from harborage.protocol.wire.tasks import (
     TaskListRequest,
     TaskPage,
 )
+from harborage.runtime.effects.options import checked_tags
 from harborage.server.families.paging import (
     DEFAULT_PAGE_SIZE,
     MAX_PAGE_SIZE,
@@ -33,6 +35,7 @@ from harborage.server.families.task_detail import describe_task
 from harborage.server.families.task_rows import show_tasks
 from harborage.server.services import Call, Endpoint
 from harborage.store import LIVE, Owner, RunQuery, Status
+from harborage.store.tags import marks_of
 from harborage.store.times import micros
 from harborage.tasks import TaskKind, TaskStatus
 
@@ -147,7 +150,15 @@ def _query(filter: TaskFilter) -> RunQuery:
         until=micros(filter.until),
         longer_than=filter.latency_above_ms * _US_OF_MS,
         text=filter.search,
+        tags=_tags(filter),
     )
+
+
+def _tags(filter: TaskFilter) -> tuple[str, ...]:
+    try:
+        return marks_of(checked_tags(filter.tags, "filter.tags"))
+    except InvalidOptionError as error:
+        raise ProtocolError(Code.INVALID_REQUEST, error_text(error)) from error
 
 
 def _check_words(field: str, words: Sequence[str], known: Sequence[str]) -> None:
