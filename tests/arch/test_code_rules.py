@@ -10,10 +10,12 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.arch.conftest import uncollected
 from tests.kit.tables import each_row
 
 Modules = Mapping[Path, ast.Module]
@@ -33,9 +35,16 @@ PLAIN_TYPES = frozenset({"bool", "str", "int", "float", "bytes", "timedelta", "L
 BROAD = frozenset({"Exception", "BaseException", "CancelledError"})
 
 
+@cache
+def nodes(tree: ast.AST) -> list[ast.AST]:
+    """Everything below `tree`, found once for all rules: the walk costs more than what they look for."""
+    with uncollected():
+        return list(ast.walk(tree))
+
+
 def functions(tree: ast.AST) -> Iterator[Function]:
     """Every function and method below `tree`, nested ones too."""
-    return (node for node in ast.walk(tree) if isinstance(node, Function))
+    return (node for node in nodes(tree) if isinstance(node, Function))
 
 
 def long_functions(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -66,12 +75,12 @@ def wide_signatures(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 def global_statements(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """State hidden in a module."""
-    return ((node.lineno, "global statement") for node in ast.walk(tree) if isinstance(node, ast.Global))
+    return ((node.lineno, "global statement") for node in nodes(tree) if isinstance(node, ast.Global))
 
 
 def task_groups(tree: ast.Module) -> set[str]:
     """The names bound by `async with TaskGroup() as name`."""
-    items = (item for node in ast.walk(tree) if isinstance(node, ast.AsyncWith) for item in node.items)
+    items = (item for node in nodes(tree) if isinstance(node, ast.AsyncWith) for item in node.items)
     return {
         item.optional_vars.id
         for item in items
@@ -84,7 +93,7 @@ def task_groups(tree: ast.Module) -> set[str]:
 def unowned_tasks(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Tasks that no owner awaits."""
     groups = task_groups(tree)
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         match node:
             case ast.Call(func=ast.Name(id="create_task" | "ensure_future") as func):
                 owner = ""
@@ -99,7 +108,7 @@ def unowned_tasks(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 def bare_gathers(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Calls of `gather` that may lose a cancellation: if work fails in the same moment, only the failure is raised."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         match node:
             case ast.Call(func=ast.Name(id="gather") | ast.Attribute(value=ast.Name(id="asyncio"), attr="gather")):
                 if not any(one.arg == "return_exceptions" for one in node.keywords):
@@ -125,7 +134,7 @@ def does_nothing(body: list[ast.stmt]) -> bool:
 
 def swallowed_failures(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Broad excepts, and broad `suppress`, that leave no trace of a failure."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         match node:
             case ast.ExceptHandler(type=kinds, body=body) if names_broad(kinds) and does_nothing(body):
                 yield node.lineno, "a broad except that does nothing: re-raise, convert, or emit an event"
@@ -136,7 +145,7 @@ def swallowed_failures(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 def prints(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Output on stdout, which a library must not make."""
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    calls = (node for node in nodes(tree) if isinstance(node, ast.Call))
     return ((call.lineno, "print()") for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print")
 
 
@@ -145,7 +154,7 @@ def or_defaults(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
     Allowed are a default that is an empty literal itself, and plain values, whose falsy one may mean "not given".
     """
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    parents = {child: node for node in nodes(tree) for child in ast.iter_child_nodes(node)}
     for function in functions(tree):
         parameters = function.args
         objects = {
