@@ -84,8 +84,12 @@ def _control(name: str) -> Request:
         }.get(name, {})
         scope = "admin" if name == "prioritize" else "owner_user"
         before = {row.run_id: (row.who, row.status, row.priority) for row in await tenants.runs()}
-        body = {"identity": {"run": run_id, "scope": scope}, "payload": payload, "event_id": f"e-{luck.randrange(4)}"}
+        event_id = f"e-{luck.randrange(4)}"
+        is_new = not await tenants.runtime.parts.engine.was_sent(run_id, event_id)
+        body = {"identity": {"run": run_id, "scope": scope}, "payload": payload, "event_id": event_id}
         reply = await tenants.post(name, body)
+        if name == "cancel" and is_new and reply.status == 200:
+            tenants.ending.add(run_id)
         await tenants.settle()
         after = {row.run_id: (row.who, row.status, row.priority) for row in await tenants.runs()}
         moved = [who for run, (who, *stood) in before.items() if who != me and after.get(run) != (who, *stood)]

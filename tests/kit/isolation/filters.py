@@ -50,6 +50,8 @@ PLACES: Final[dict[str, tuple[str, ...]]] = {
     f"{_FAMILIES}.tasks": ("tasks.",),
     f"{_FAMILIES}.tool_usage": ("tools.",),
     f"{_FAMILIES}.tools": ("tools.",),
+    f"{_SERVER}.a2a.listing": ("a2a.",),
+    f"{_SERVER}.a2a.tasks": ("a2a.",),
     f"{_SERVER}.identity": ("start",),
     f"{_SERVER}.dispatch": ("start",),
     f"{_SERVER}.stream": ("events.subscribe",),
@@ -63,6 +65,8 @@ PLACES: Final[dict[str, tuple[str, ...]]] = {
 
 
 NOT_SEEN: Final[Mapping[str, str]] = {
+    "server.a2a.tasks.Tasks.begin: message.context": "what a caller says of its own task is checked",
+    "server.a2a.tasks.Tasks.find: session=session": "it narrows what is the caller's own",
     "server.families.posture._ask_": "asks for what is nobody's, and shows only whether a part answers",
     "server.families.events._slots": "of a bus that stores nothing: its test is in tests/server/families",
     "server.families.control._foreground": "each run that is found is looked up once more as one of the caller's",

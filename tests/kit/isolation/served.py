@@ -221,7 +221,7 @@ class ServedTenants(Tenants):
     """An open server, and what each principal has made there: everybody knows the ids of all.
 
     `left` has the ids that somebody else than their owner has named in an event of its own, `staying` those of the runs
-    that go on all the time.
+    that go on all the time, `ending` those of the runs that were cancelled.
     """
 
     def __init__(self, principals: int, luck: random.Random, *, folder: Path, storage: Storage | None = None) -> None:
@@ -233,6 +233,7 @@ class ServedTenants(Tenants):
         self.events: list[Seen] = []
         self.left: set[str] = set()
         self.staying: set[str] = set()
+        self.ending: set[str] = set()
         self._read = 0
         self._server: Server | None = None
         self._files: FileArtifactStore | None = None
@@ -324,10 +325,8 @@ class ServedTenants(Tenants):
         for row in live:
             if row.run_id in self.staying:
                 continue
-            if row.run_id not in waiting:
-                return True
-            unread = await self.runtime.parts.store.controls(row.run_id) if row.unread else []
-            if any(one.type == "CANCEL" for one in unread):
+            # One that was cancelled has taken the control before it ends, and its pause is open until then.
+            if row.run_id not in waiting or row.run_id in self.ending:
                 return True
         return False
 
