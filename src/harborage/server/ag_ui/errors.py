@@ -13,6 +13,7 @@ from harborage.runtime.durable.pauses.errors import AlreadyAnsweredError, Alread
 from harborage.runtime.loop.errors import NoOutstandingPauseError, PayloadInvalidError
 from harborage.server.ag_ui.events import RunError
 from harborage.server.http import PeerTooSlowError, json_response
+from harborage.server.open_requests import ServerStoppingError
 from harborage.server.questions import AnsweredBeforeError, AnswerUnfitError
 from harborage.sessions import SessionClosedError
 from harborage.tasks import IdempotencyConflictError
@@ -37,6 +38,9 @@ def refused(error: Exception, logger: logging.Logger) -> tuple[int, RunError]:
             return error.status, RunError(message=str(error), code=error.code)
         case ProtocolError():
             return error.status, RunError(message=error.body.message, code=str(error.body.code))
+        case ServerStoppingError():
+            text = "the server stops, and the run goes on; send the same request again"
+            return 503, RunError(message=text, code="server_stopping")
         case PeerTooSlowError():
             return 400, RunError(message="the body did not arrive in time", code="invalid_request")
         case (
