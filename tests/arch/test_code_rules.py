@@ -30,6 +30,8 @@ MAX_POSITIONAL = 6
 TASK_OWNERS = ("harborage/concurrency.py", "harborage/runtime/durable/")
 PRINTERS = ("harborage/cli/",)
 TEST_KITS = ("harborage/testing/", "harborage/planner/conformance/")
+# These own the task that they cancel, and wait for its end.
+CANCELLERS = ("harborage/runtime/durable/performer.py", "harborage/runtime/durable/race.py")
 # Types whose falsy value may mean "not given", and a class that has no empty objects.
 PLAIN_TYPES = frozenset({"bool", "str", "int", "float", "bytes", "timedelta", "Logger"})
 BROAD = frozenset({"Exception", "BaseException", "CancelledError"})
@@ -171,6 +173,69 @@ def or_defaults(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, f"`{ast.unparse(node)}`: an empty object counts as given; ask `is None`"
 
 
+def lost_cancellations(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Handlers of a cancellation in async code that never raise: what they belong to cannot be stopped."""
+    for function in functions(tree):
+        handlers = (node for node in own_nodes(function) if isinstance(node, ast.ExceptHandler))
+        if not isinstance(function, ast.AsyncFunctionDef):
+            continue
+        for handler in handlers:
+            caught = {name.rpartition(".")[2] for name in caught_names(handler.type)}
+            is_raising = any(isinstance(node, ast.Raise) for part in handler.body for node in ast.walk(part))
+            if caught & {"", "BaseException", "CancelledError"} and not is_raising:
+                yield handler.lineno, f"{function.name} catches its cancellation and never raises it again"
+
+
+def caught_names(kinds: ast.expr | None) -> list[str]:
+    """The names of what a handler catches; one empty name for all there is."""
+    if kinds is None:
+        return [""]
+    return [ast.unparse(kind) for kind in (kinds.elts if isinstance(kinds, ast.Tuple) else [kinds])]
+
+
+def truth_of_objects(sized: frozenset[str]) -> Rule:
+    """Make the rule that an object which may be missing and may be empty is compared with None; `sized` are the
+    classes of which an empty one is false."""
+
+    def rule(tree: ast.Module) -> Iterator[tuple[int, str]]:
+        for function in functions(tree):
+            parameters = function.args
+            optional = {
+                one.arg
+                for one in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)
+                if one.annotation is not None and may_be_missing(one.annotation) and type_names(one.annotation) & sized
+            }
+            if not optional:
+                continue
+            parents = {child: node for node in ast.walk(function) for child in ast.iter_child_nodes(node)}
+            for node in own_nodes(function):
+                is_bare = isinstance(parents.get(node), ast.BoolOp | ast.UnaryOp) or is_test(node, parents)
+                if isinstance(node, ast.Name) and node.id in optional and is_bare:
+                    yield node.lineno, f"the truth of `{node.id}`: an empty one counts as given; ask `is None`"
+
+    return rule
+
+
+def may_be_missing(annotation: ast.expr) -> bool:
+    """Whether an annotation allows None."""
+    return any(isinstance(node, ast.Constant) and node.value is None for node in ast.walk(annotation))
+
+
+def is_test(node: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> bool:
+    """Whether a node stands alone as the condition of a statement or an expression."""
+    parent = parents.get(node)
+    return getattr(parent, "test", None) is node or (isinstance(parent, ast.comprehension) and node in parent.ifs)
+
+
+def sized_classes(modules: Modules) -> frozenset[str]:
+    """The classes of the package of which an empty object is false."""
+    classes = (node for tree in modules.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    names = {"__len__", "__bool__"}
+    return frozenset(
+        one.name for one in classes if any(isinstance(part, Function) and part.name in names for part in one.body)
+    )
+
+
 def own_nodes(function: Function) -> Iterator[ast.AST]:
     """The nodes of a function without those of the functions inside it."""
     open_nodes: list[ast.AST] = [*function.body]
@@ -266,6 +331,7 @@ def test_files_are_short(root: Path, modules: Modules) -> None:
         pytest.param(bare_gathers, TEST_KITS, id="no cancellation is lost"),
         pytest.param(swallowed_failures, (), id="no failure is swallowed"),
         pytest.param(or_defaults, (), id="an empty object is not replaced by a default"),
+        pytest.param(lost_cancellations, CANCELLERS, id="a cancellation is passed on"),
         pytest.param(prints, PRINTERS, id="only the command line prints"),
     ],
 )
@@ -273,6 +339,17 @@ def test_the_package_follows_the_rule(modules: Modules, rule: Rule, excepted: tu
     """No module breaks the rule, besides the files and folders that are excepted above."""
     found = broken(modules, rule, excepted=excepted)
     assert not found, "\n".join(found)
+
+
+def test_the_truth_of_an_object_is_not_asked(modules: Modules) -> None:
+    """Where one may be missing, an empty one is not taken for that."""
+    sized = sized_classes(modules)
+    assert {"InboxRegistry", "Inbox", "Crew"} <= sized
+    found = broken(modules, truth_of_objects(sized))
+    assert not found, "\n".join(found)
+
+
+INBOXES = truth_of_objects(frozenset({"Inboxes"}))
 
 
 @each_row(
@@ -297,6 +374,12 @@ def test_the_package_follows_the_rule(modules: Modules, rule: Rule, excepted: tu
         (or_defaults, "def f(given):\n  def g(): return given\n  return given or g()"),
         (or_defaults, "def f(self):\n  return self.found or kinds.Directory()"),
         (or_defaults, "async def f(given: Annotated[list[str], Parameter()]):\n  x = [given or DEFAULTS]"),
+        (lost_cancellations, "async def f():\n  try: await g()\n  except asyncio.CancelledError as e: log(e)"),
+        (lost_cancellations, "async def f():\n  try: await g()\n  except (ValueError, BaseException) as e: log(e)"),
+        (lost_cancellations, "async def f():\n  try: await g()\n  except: log()"),
+        (INBOXES, "def f(inboxes: Inboxes | None):\n  if inboxes: g()"),
+        (INBOXES, "def f(*, inboxes: Inboxes | None = None):\n  return g(inboxes) if not inboxes else 1"),
+        (INBOXES, "def f(inboxes: Inboxes | None):\n  return [x for x in y if inboxes]"),
         (prints, "def f(): print('hello')"),
         (export_lists, "__all__ = ['f']"),
         (export_lists, "__all__: list[str] = []"),
@@ -322,6 +405,13 @@ def test_a_broken_rule_is_found(rule: Rule, source: str) -> None:
         (or_defaults, "def f(given: Mapping[str, int] | None):\n  return {**BASE, **(given or {})}"),
         (or_defaults, "def f(a: list[int], b: list[int]):\n  if a or b: return bool(a or b)"),
         (or_defaults, "def f(a: list[int], b):\n  return [x for x in a if x or not (b or a)]"),
+        (
+            lost_cancellations,
+            "async def f():\n  try: await g()\n  except BaseException as e:\n    if is_mine(e): raise",
+        ),
+        (lost_cancellations, "def f():\n  try: g()\n  except BaseException as e: log(e)"),
+        (INBOXES, "def f(inboxes: Inboxes | None):\n  if inboxes is None: g()"),
+        (INBOXES, "def f(inboxes: Inboxes):\n  while inboxes: g()"),
         (prints, "def f(console): console.print('hello')"),
         (export_lists, "__all__, __getattr__, __dir__ = lazy_exports(__name__, {})"),
     ],

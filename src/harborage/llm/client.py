@@ -59,10 +59,17 @@ class ResponseFormatKind(StrEnum):
 
 
 class ResponseFormat(msgspec.Struct, frozen=True):
-    """The answer's shape; `json_schema` is the exact text of the schema, for the kind of that name."""
+    """The answer's shape; `json_schema` is the exact text of the schema, for the kind of that name.
+
+    Raises:
+        InvalidOptionError: there is no such kind.
+    """
 
     kind: ResponseFormatKind = ResponseFormatKind.TEXT
     json_schema: bytes = b""
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "kind", one_of(ResponseFormatKind, self.kind, "kind"))
 
 
 class ToolDeclaration(msgspec.Struct, frozen=True, dict=True):

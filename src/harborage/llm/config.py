@@ -11,10 +11,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from harborage.artifacts import ArtifactStore
 from harborage.clock import SYSTEM_CLOCK, Timers, dice
 from harborage.drivers import DriverTable
+from harborage.errors import one_of
 from harborage.events import EventBus
 from harborage.llm.client import LLMClient, ReasoningEffort
 
@@ -87,6 +89,9 @@ class ModelProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     an empty `CorrectionsProfile` takes none. `inline_limit_bytes` is the decoded size up to which images, audio
     and files reach this model inline instead of as a stub (None: the heavy threshold). `supports_tools` False makes a
     request with tools fail before it is sent. `temperature` is that of requests without one.
+
+    Raises:
+        InvalidOptionError: there is no such reasoning effort.
     """
 
     context_window_tokens: int
@@ -101,6 +106,9 @@ class ModelProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     cost_overrides: CostOverrides | None = None
     inline_limit_bytes: int | None = None
     supports_tools: bool = True
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "reasoning_effort", one_of(ReasoningEffort, self.reasoning_effort, "reasoning_effort"))
 
 
 class TransportPolicy(msgspec.Struct, frozen=True, kw_only=True):

@@ -98,25 +98,30 @@ class CallToolStep(msgspec.Struct, frozen=True):
 
 
 class FinishStep(msgspec.Struct, frozen=True):
-    """Ends the run. The run's id is added to the metadata unless the builder set one."""
+    """Ends the run. The run's id is added to the metadata unless the builder set one.
+
+    Raises:
+        InvalidConfigError: the reason is unknown.
+    """
 
     reason: FinishReason | str = ""
     payload_builder: Callable[[RunContext], Any] | None = None
     metadata_builder: Callable[[RunContext], dict[str, Any] | Awaitable[dict[str, Any]]] | None = None
     when: Guard | None = None
 
+    def __post_init__(self) -> None:
+        if self.reason != "":
+            _check_reason(self, FinishReason)
+
     async def decide(self, run: RunContext) -> StepResult:
         """Return the finish; without builder and run id its metadata is None.
 
         Raises:
-            InvalidConfigError: the reason is unknown.
+            InvalidConfigError: there is no reason.
         """
         if not await is_claimed(self.when, run):
             return SKIPPED
-        if self.reason not in FinishReason:
-            raise InvalidConfigError(
-                f"FinishStep: reason {self.reason!r} is unknown; use one of {', '.join(FinishReason)}"
-            )
+        _check_reason(self, FinishReason)
         payload = None if self.payload_builder is None else await settled(self.payload_builder(run))
         given = None if self.metadata_builder is None else await settled(self.metadata_builder(run))
         metadata = dict(given) if given else {}
@@ -130,26 +135,36 @@ class PauseStep(msgspec.Struct, frozen=True):
 
     Without a guard it pauses again at every step. `run.trajectory.resume_hint` has the answer at the one call after it
     arrived: let another step claim that call, and let the guard see in the history that it did.
+
+    Raises:
+        InvalidConfigError: the reason is unknown.
     """
 
     reason: PauseReason | str = ""
     payload_builder: Callable[[RunContext], dict[str, Any] | Awaitable[dict[str, Any]]] | None = None
     when: Guard | None = None
 
+    def __post_init__(self) -> None:
+        if self.reason != "":
+            _check_reason(self, PauseReason)
+
     async def decide(self, run: RunContext) -> StepResult:
         """Return the request.
 
         Raises:
-            InvalidConfigError: the reason is unknown.
+            InvalidConfigError: there is no reason.
         """
         if not await is_claimed(self.when, run):
             return SKIPPED
-        if self.reason not in PauseReason:
-            raise InvalidConfigError(
-                f"PauseStep: reason {self.reason!r} is unknown; use one of {', '.join(PauseReason)}"
-            )
+        _check_reason(self, PauseReason)
         payload = {} if self.payload_builder is None else await settled(self.payload_builder(run))
         return RequestPause(PauseReason(self.reason), payload), True
+
+
+def _check_reason(step: FinishStep | PauseStep, known: type[FinishReason | PauseReason]) -> None:
+    if step.reason not in list(known):
+        name = type(step).__name__
+        raise InvalidConfigError(f"{name}: reason {step.reason!r} is unknown; use one of {', '.join(known)}")
 
 
 async def is_claimed(when: Guard | None, run: RunContext) -> bool:
