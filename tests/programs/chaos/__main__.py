@@ -123,12 +123,16 @@ async def _soak(runs: int, seed: int, databases: Databases, forkserver: ForkServ
 
 async def _crowd(runs: int, seed: int, databases: Databases, folder: Path) -> list[str]:
     """What goes wrong among many principals, and for readers that come and go."""
+    leaks: list[str] = []
     async with (
         databases.fresh("canary", folder / "canary") as database,
-        await open_at(database, SYSTEM_CLOCK) as storage,
+        await open_at(database, SYSTEM_CLOCK) as kept,
     ):
-        watched = await watch(storage, principals=_PRINCIPALS, operations=runs * _OPERATIONS_A_RUN, seed=seed)
-    _say(f"{_PRINCIPALS} principals saw {sum(watched.shown.values())} answers; {len(watched.leaks)} were another's")
+        for where, storage in (("in memory", None), ("over the storage", kept)):
+            watched = await watch(storage, principals=_PRINCIPALS, operations=runs * _OPERATIONS_A_RUN, seed=seed)
+            shown, strange = sum(watched.shown.values()), len(watched.leaks)
+            _say(f"{_PRINCIPALS} principals {where} saw {shown} answers; {strange} were another's")
+            leaks += watched.leaks
     async with (
         databases.fresh("readers", folder / "readers") as database,
         await open_at(database, SYSTEM_CLOCK) as storage,
@@ -136,7 +140,7 @@ async def _crowd(runs: int, seed: int, databases: Databases, folder: Path) -> li
     ):
         left = await disconnects(runtime, max(1, runs // 2), seed=seed, who=Identity("t", "u", "s"))
     _say(f"{left.connections} readers came and went: {left.events} events of {left.runs} families, {left.gaps} gaps")
-    return [*watched.leaks, *left.broken]
+    return [*leaks, *left.broken]
 
 
 async def _takeovers(kills: int, databases: Databases, forkserver: ForkServer) -> int:
