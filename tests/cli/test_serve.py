@@ -19,6 +19,7 @@ import pytest
 
 from harborage.server.auth.minting import TokenMint, load_signing_key, write_new_key
 from tests.cli.conftest import COMMAND, DEADLINE_S
+from tests.kit.configurations import text_of
 
 CLERK = """
     from harborage import Agent, CallTool, Finish, FinishReason, tool
@@ -269,3 +270,21 @@ def test_fixtures_are_served_beside_the_agents(start: Start, tmp_path: Path) -> 
     assert (names[0], len(names)) == ("clerk", 4)
     assert len(client.post("/v1/sessions/list", {})["rows"]) == 7
     assert not (tmp_path / ".harborage").exists()
+
+
+def test_a_development_server_takes_a_configuration(start: Start, tmp_path: Path) -> None:
+    """All but the keys is the file's, which is read again with the code; a wrong edit of it is refused."""
+    (tmp_path / "agent.py").write_text("from harborage import Agent\nagent = Agent('clerk')\n", "utf-8")
+    llm = {"llm.driver": "bifrost", "llm.provider": "openai", "llm.model": "gpt-5", "llm.api_key": "env:NONE"}
+    changes = {**llm, "server.public_url": "https://agents.example"}
+    (tmp_path / "c.yaml").write_bytes(text_of(changes))
+    process = start("dev", "--config", "c.yaml", "--bind", "127.0.0.1:0", HARBOR_DEV_ALLOW_MOCK="1")
+    client = Client(process)
+    run = client.post("/v1/control/start", {"query": "hello"})["task_id"]
+    client.until("/v1/tasks/get", {"id": run}, lambda found: found["task"]["status"] == "complete")
+    (tmp_path / "c.yaml").write_bytes(text_of({**changes, "project": ""}))
+    assert "c.yaml" in process.line("was not reloaded")
+    (tmp_path / "c.yaml").write_bytes(text_of({**changes, "project": "shop"}))
+    process.line("reloaded: c.yaml")
+    assert client.post("/v1/agents/list", {})["agents"][0]["name"] == "clerk"
+    assert process.stop() == 0

@@ -99,7 +99,7 @@ def configured(
     """
     config = loaded.config
     findings = [*_refused(loaded), *_unfitting(loaded, agents)]
-    needs_model = any(_lacks_model(agent) for agent in agents)
+    needs_model = any(lacks_model(agent) for agent in agents)
     model = _attempt(findings, loaded, lambda: _model(loaded, environ), ("llm", "api_key")) if needs_model else None
     storage = _attempt(findings, loaded, lambda: _storage_url(loaded, environ), ("state", "dsn"))
     if findings:
@@ -213,7 +213,7 @@ def _unused_planner(loaded: Loaded, agents: Sequence[Agent[Any, Any]]) -> Iterat
 # ── What it does ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _lacks_model(agent: Agent[Any, Any]) -> bool:
+def lacks_model(agent: Agent[Any, Any]) -> bool:
     return agent.model is None and not is_own_planner(agent.planner)
 
 
@@ -267,7 +267,7 @@ def _agent(
 ) -> Agent[Any, Any]:
     memory = loaded.config.memory
     changes: dict[str, Any] = {"options": _options(agent.options, loaded, section)}
-    if model is not None and _lacks_model(agent):
+    if model is not None and lacks_model(agent):
         changes["model"] = model
     if agent.planner is None:
         changes["planner"] = section

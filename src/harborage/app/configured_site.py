@@ -25,6 +25,7 @@ from harborage.server.auth.tokens import TokenVerifier
 from harborage.server.listening import listen, parse_address
 
 if TYPE_CHECKING:
+    from harborage.app.target import Service
     from harborage.config.loader import Loaded
     from harborage.runtime.host import Runtime
     from harborage.server.auth.keys import KeySet, VerificationKey
@@ -56,10 +57,14 @@ class ConfiguredProgram(Program):
         if service.runtime is not None:
             why = "it makes a Runtime itself, which a configuration cannot change; offer its agents instead"
             raise TargetError(self._target_name, why)
+        self.check(service)
         for agent in service.agents:
             if agent.check is not None:
                 agent.check()
         return configured(self.loaded, service.agents, environ=self._environ)
+
+    def check(self, service: Service) -> None:
+        """Accept what the file offers; a subclass may refuse it before anything is made of it."""
 
     def load(self) -> Runtime:
         """Return the runtime of the program as its file is now, not entered.

@@ -159,6 +159,7 @@ def dev(
     agents: Agents = "",
     /,
     *,
+    config: Annotated[str, Parameter(help=_CONFIG, show_default=False)] = "",
     bind: Annotated[str, Parameter(help=_BIND, show_default="HARBOR_BIND, else 127.0.0.1 and --port")] = "",
     port: Annotated[int, Parameter(help="The port on 127.0.0.1.")] = _DEV_PORT,
     storage: Annotated[str, _STORAGE] = "",
@@ -166,6 +167,7 @@ def dev(
     console_dir: Console = None,
     no_hot_reload: Annotated[bool, flag("Keep the code that the server was started with.")] = False,
     seed_fixtures: Annotated[bool, flag("Serve rows of every kind to look at, made on a mock model.")] = False,
+    json: Annotated[bool, flag("Print why it does not start as one JSON object.")] = False,
     debug: Debug = False,
 ) -> int:
     """Serve agents on this machine while you work on them, and reload their code.
@@ -179,37 +181,76 @@ def dev(
     HARBOR_DEV_ALLOW_MOCK=1 answers every model call with a mock, and
     HARBOR_DEV_SEED_FIXTURES=1 is --seed-fixtures.
 
+    With --config a file says where runs are kept, which model answers, and the
+    rest, but for the keys: this server's token counts. What keeps it from starting
+    has a code: boot_config_invalid, boot_llm_required, boot_internal_error.
+
     Exit codes:
       0    it was stopped
       1    it failed
       2    wrong use: no such agent, a taken address
     """
 
-    address = bind or os.environ.get("HARBOR_BIND", "").strip() or f"127.0.0.1:{port}"
     is_mock = os.environ.get("HARBOR_DEV_ALLOW_MOCK", "") == "1"
     has_fixtures = seed_fixtures or os.environ.get("HARBOR_DEV_SEED_FIXTURES", "") == "1"
-
-    def work() -> Coroutine[Any, Any, int]:
-        return _develop(
-            agents,
-            bind=address,
-            storage=storage or ("memory:" if has_fixtures else ""),
-            model=model,
-            is_mock=is_mock,
-            console_dir=console_dir,
-            reloads=not no_hot_reload,
-            has_fixtures=has_fixtures,
-        )
-
+    address = bind or os.environ.get("HARBOR_BIND", "").strip() or f"127.0.0.1:{port}"
+    options: dict[str, Any] = {
+        "bind": address,
+        "console_dir": console_dir,
+        "is_mock": is_mock,
+        "reloads": not no_hot_reload,
+    }
     if is_mock:
         _say(_MOCK_BANNER)
     if has_fixtures:
         _say(_FIXTURES_BANNER)
-    return run_command(work, debug=debug)
+    if config:
+        given = {"--storage": storage, "--model": model, "--seed-fixtures": has_fixtures}
+        said = [name for name, value in given.items() if value]
+        return _develop_configured(agents, config, said, is_json=json, **options)
+    kept = storage or ("memory:" if has_fixtures else "")
+    return run_command(
+        lambda: _develop(agents, storage=kept, model=model, has_fixtures=has_fixtures, **options), debug=debug
+    )
 
 
-async def _develop(agents: str, *, is_mock: bool, reloads: bool, **options: Any) -> int:
-    """Serve with a key of this process, and print a token that it signed."""
+def _develop_configured(
+    agents: str, config: str, said: list[str], *, is_mock: bool, is_json: bool, **options: Any
+) -> int:
+    """Serve as a configuration says, with a key of this process; why it does not start has a code."""
+    from harborage.app.developed import DevelopedProgram, LLMRequiredError
+    from harborage.app.served import default_target
+    from harborage.cli.pinned import fail
+    from harborage.cli.text import printable
+    from harborage.config import ConfigError
+    from harborage.errors import error_summary
+
+    if said:
+        text = f"{', '.join(said)} and --config: say it in {config}, or leave --config out"
+        return fail("dev", text, "boot_config_invalid", is_json=is_json)
+    try:
+        program = DevelopedProgram(agents or default_target(Path.cwd()), Path.cwd(), config, is_mock=is_mock)
+        made = program.deployment()
+        return asyncio.run(_develop(program.target, program=program, made=made, is_mock=is_mock, **options))
+    except LLMRequiredError as error:
+        return fail("dev", str(error), "boot_llm_required", hint=error.hint, is_json=is_json)
+    except ConfigError as error:
+        lines = [f"{one.place}: {one.message}" + (f" ({one.hint})" if one.hint else "") for one in error.findings]
+        text = f"{config} cannot be used"
+        more = {"errors": lines}
+        return fail("dev", text, "boot_config_invalid", is_json=is_json, more=more, lines=[*map(printable, lines)])
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # noqa: BLE001 - every error becomes one line
+        return fail("dev", " ".join(error_summary(error).split()), "boot_internal_error", is_json=is_json)
+
+
+async def _develop(
+    agents: str, *, is_mock: bool, reloads: bool, program: Any = None, made: Any = None, **options: Any
+) -> int:
+    """Serve with a key of this process, and print a token that it signed; `made` is what a configuration says."""
+    from msgspec.structs import replace
+
     from harborage.app.drafts.routes import Drafts
     from harborage.app.hosting import Reloading
     from harborage.server.auth.minting import DEV_IDENTITY, development_mint, sign_development_token, verifier_of
@@ -217,6 +258,8 @@ async def _develop(agents: str, *, is_mock: bool, reloads: bool, **options: Any)
     from harborage.server.services import ServerOptions
 
     mint = development_mint()
+    served = ServerOptions() if made is None else made.server
+    files = () if program is None else (program.file,)
 
     def ready(address: Address) -> None:
         _say(f"HARBOR_DEV_TOKEN={sign_development_token(mint)}")
@@ -227,13 +270,15 @@ async def _develop(agents: str, *, is_mock: bool, reloads: bool, **options: Any)
         agents,
         is_mock=is_mock,
         make_gate=_gate_of(verifier_of(mint)),
-        options=ServerOptions(any_origin=True, subcommand="dev", is_mock=is_mock),
+        options=replace(served, any_origin=True, subcommand="dev", is_mock=is_mock),
         issuer=mint,
         routes=(bootstrap_route(mint),),
         extensions=(Drafts(Path.cwd()).routes,),
         grace=_DEV_GRACE_S,
-        reload=(lambda root: Reloading(roots=(root,), who=DEV_IDENTITY)) if reloads else None,
+        reload=(lambda root: Reloading(roots=(root, *files), who=DEV_IDENTITY)) if reloads else None,
         on_ready=ready,
+        program=program,
+        **({} if made is None else {"storage": made.storage, "model": ""}),
         **options,
     )
 
@@ -255,6 +300,7 @@ async def _serve(
     routes: tuple[Any, ...] = (),
     extensions: tuple[Any, ...] = (),
     reload: Callable[[Path], Any] | None = None,
+    program: Any = None,
 ) -> int:
     """Listen, load the program, and serve it until a signal comes."""
     from harborage.app.hosting import host
@@ -266,9 +312,10 @@ async def _serve(
     console = ConsoleFiles(console_dir)
     address = parse_address(bind, "--bind")
     besides, flows, prepare = _fixtures() if has_fixtures else ((), None, None)
-    target = agents or default_target(Path.cwd())
-    program = Program(target, Path.cwd(), model=model, is_mock=is_mock, besides=besides)
-    await program.open(os.environ)
+    if program is None:
+        target = agents or default_target(Path.cwd())
+        program = Program(target, Path.cwd(), model=model, is_mock=is_mock, besides=besides)
+        await program.open(os.environ)
     opened = listen(address)
     try:
         site = Site(
