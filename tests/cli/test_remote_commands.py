@@ -226,3 +226,56 @@ async def test_without_a_token_one_line_says_so(
     (tmp_path / ".harborage").mkdir()
     (tmp_path / ".harborage" / "token").write_text(f" {token_of(ADA)}\n")
     assert (await typed("runs", "list"))[0] == 0
+
+
+async def test_a_run_of_a_server_is_replayed_and_compared_with_a_fork_of_it(host: Host, typed: Typed) -> None:
+    """The server repeats it; what a fork here may be limited by does not travel, and is refused by name."""
+    run = await host.remote.start("support", "Say hello", who=ADA)
+    await run.result()
+    code, out, err = await typed("replay", run.id)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"run {run.id}: same as recorded: steps 1")
+    code, out, _ = await typed("replay", run.id, "--json")
+    assert (code, json.loads(out)["is_same"]) == (0, True)
+    code, out, err = await typed("fork", run.id, "--at", "1", "--goal", "nothing", "--json")
+    told = json.loads(out)
+    assert (code, told["parent"], told["answer"], told["reason"]) == (0, run.id, "Nothing.", "goal")
+    assert f"fork of {run.id} at step 1" in err
+    assert (await host.runtime.run(told["run"], who=ADA)).id == told["run"]
+    code, out, _ = await typed("fork", run.id, "--at", "1")
+    assert code == 0
+    for option in ("--max-cost", "--deadline"):
+        code, _, err = await typed("fork", run.id, "--at", "1", option, "1")
+        assert code == 2
+        assert option in err
+    code, _, err = await typed("fork", run.id, "--at", "7")
+    assert code == 1
+    assert "step" in err
+
+
+async def test_a_run_of_a_server_is_frozen_here(host: Host, typed: Typed, tmp_path: Path) -> None:
+    """Its files are written into a folder, and none that is there is overwritten unless it is said."""
+    run = await host.remote.start("support", "Say hello", who=ADA)
+    await run.result()
+    folder = tmp_path / "frozen"
+    code, out, _ = await typed("freeze", run.id, "--out", str(folder))
+    assert code == 0
+    written = [Path(line) for line in out.splitlines()]
+    assert len(written) == 2
+    assert all(path.is_relative_to(folder) and path.is_file() for path in written)
+    code, _, err = await typed("freeze", run.id, "--out", str(folder))
+    assert code == 2
+    assert "--force" in err
+    assert (await typed("freeze", run.id, "--out", str(folder), "--force"))[0] == 0
+
+
+@pytest.mark.parametrize("command", ["doctor", "chat"])
+async def test_what_cannot_ask_a_server_says_so(typed: Typed, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """By the name of the option or the variable that names one, and with the reason."""
+    code, _, err = await typed(command)
+    assert code == 2
+    assert f"HARBORAGE_URL: {command} " in err
+    code, _, err = await typed(command, "--url", "http://127.0.0.1:1")
+    assert code == 2
+    assert f"--url: {command} " in err
+    assert "--storage" in err

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from harborage.cli.storage import Debug, StorageUrl, flag, storage_url
+from harborage.cli.storage import Debug, ServerUrl, StorageUrl, WrongUseError, flag, local_place
 
 _AGENT = "The agent: a file such as agent.py, or a module such as package.agent, either with :NAME."
 _MODEL = "The model, such as openai:gpt-5, ollama:qwen3, or local: for the embedded one."
@@ -33,6 +33,7 @@ def chat(
     ] = False,
     quiet: Annotated[bool, flag("Print only the answers.")] = False,
     storage: StorageUrl = "",
+    url: ServerUrl = "",
     debug: Debug = False,
 ) -> int:
     """Talk with an agent, in this terminal.
@@ -54,12 +55,17 @@ def chat(
     if session and go_on:
         sys.stderr.write("harborage: --session and --continue both name a conversation; give one of them\n")
         return 2
+    try:
+        place = local_place(storage, url, os.environ, command="chat", why="executes the agent in this terminal")
+    except WrongUseError as error:
+        sys.stderr.write(f"harborage: {error}\n")
+        return 2
     from harborage.cli.chat_loop import ChatOptions, hold_chat
     from harborage.cli.output import Style
 
     options = ChatOptions(
         target=agent.strip() or ("agent.py" if Path("agent.py").is_file() else ""),
-        storage=storage_url(storage, os.environ),
+        storage=place,
         session=session.strip(),
         goes_on=go_on,
         model=model,

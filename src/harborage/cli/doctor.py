@@ -8,21 +8,23 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from harborage.cli.storage import (
     Debug,
+    ServerUrl,
     StorageUrl,
     absolute_url,
     database_file,
     flag,
+    local_place,
     open_kept_storage,
     release_expired_leases,
     require_database,
     run_command,
-    storage_url,
 )
 
 if TYPE_CHECKING:
@@ -35,12 +37,12 @@ _CLEAR = "\x1b[K"  # to the end of the line
 
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True):
-    url: str
     is_whole: bool
     settles: bool
     accepts_loss: bool
     is_confirmed: bool
     is_json: bool
+    url: str = ""
 
 
 def doctor(
@@ -51,6 +53,7 @@ def doctor(
     yes: Annotated[bool, flag("Do not ask first.")] = False,
     json: Annotated[bool, flag("Print everything as one JSON object.")] = False,
     storage: StorageUrl = "",
+    url: ServerUrl = "",
     debug: Debug = False,
 ) -> int:
     """Check the database and list pending work: for whom it waits, and until when.
@@ -74,14 +77,15 @@ def doctor(
       2  wrong use: no such database
     """
     options = _Options(
-        url=storage_url(storage, os.environ),
         is_whole=all,
         settles=settle,
         accepts_loss=accept_loss,
         is_confirmed=yes,
         is_json=json,
     )
-    return run_command(lambda: _doctor(options), debug=debug)
+    why = "reads the database itself, on the machine of the server"
+    place = partial(local_place, storage, url, os.environ, command="doctor", why=why)
+    return run_command(lambda: _doctor(msgspec.structs.replace(options, url=place())), debug=debug)
 
 
 async def _doctor(options: _Options) -> int:

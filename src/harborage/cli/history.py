@@ -9,6 +9,7 @@ import asyncio
 import os
 import sys
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,12 +23,15 @@ from harborage.cli.storage import (
     MaxCost,
     MaxSteps,
     RunId,
+    ServerUrl,
     StorageUrl,
+    WrongUseError,
     artifacts_folder,
     flag,
+    is_server,
     open_kept_storage,
+    place_of,
     run_command,
-    storage_url,
 )
 
 if TYPE_CHECKING:
@@ -50,6 +54,7 @@ def replay(
     ] = "",
     json: Annotated[bool, flag("Print the result as JSON.")] = False,
     storage: StorageUrl = "",
+    url: ServerUrl = "",
     debug: Debug = False,
 ) -> int:
     """Replay a run offline with the agent as it is now, and compare each decision.
@@ -64,11 +69,15 @@ def replay(
       1  something differs, or the journal cannot be read
       2  wrong use: no such database, run or agent
     """
-    url = storage_url(storage, os.environ)
-    return run_command(lambda: _replay(url, run.strip(), agent.strip(), is_json=json), debug=debug)
+    place = partial(place_of, storage, url, os.environ)
+    return run_command(lambda: _replay(place(), run.strip(), agent.strip(), is_json=json), debug=debug)
 
 
 async def _replay(url: str, run: str, agent: str, *, is_json: bool) -> int:
+    if is_server(url):
+        from harborage.cli.server_history import replay
+
+        return await replay(url, run, agent, is_json=is_json)
     from harborage.app.agent_runtime import as_it_ran, recorded_agent, replay_agent
     from harborage.cli.find import find_named_run
     from harborage.cli.status import agent_of
@@ -101,6 +110,7 @@ def freeze(
     agent: Annotated[str, Parameter(help="The agent to test, such as agent.py.", show_default=_SAME_AGENT)] = "",
     force: Annotated[bool, flag("Overwrite existing files.")] = False,
     storage: StorageUrl = "",
+    url: ServerUrl = "",
     debug: Debug = False,
 ) -> int:
     """Write a pytest file that replays a run, with its journal beside it.
@@ -115,8 +125,8 @@ def freeze(
       1  the run has not ended, does not replay, or a file exists already
       2  wrong use: no such database, run or agent
     """
-    url = storage_url(storage, os.environ)
-    return run_command(lambda: _freeze(url, run.strip(), agent.strip(), out, force=force), debug=debug)
+    place = partial(place_of, storage, url, os.environ)
+    return run_command(lambda: _freeze(place(), run.strip(), agent.strip(), out, force=force), debug=debug)
 
 
 _MASKED_DIFFER = (
@@ -126,6 +136,10 @@ _MASKED_DIFFER = (
 
 
 async def _freeze(url: str, run: str, agent: str, out: Path, *, force: bool) -> int:
+    if is_server(url):
+        from harborage.cli.server_history import freeze
+
+        return await freeze(url, run, agent, out, force=force)
     from harborage.app.agent_runtime import as_it_ran, recorded_agent, replay_agent
     from harborage.artifacts import ArtifactConfig, MemoryArtifactStore, open_artifacts
     from harborage.cli.find import find_named_run
@@ -167,7 +181,6 @@ async def _freeze(url: str, run: str, agent: str, out: Path, *, force: bool) -> 
 class _ForkOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `fork`; `max_cost` is in US dollars, `deadline_s` in seconds from the start."""
 
-    url: str
     run: str
     at: int
     goal: str
@@ -178,6 +191,7 @@ class _ForkOptions(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: float | None
     is_live: bool
     is_json: bool
+    url: str = ""
 
 
 def fork(
@@ -194,6 +208,7 @@ def fork(
     deadline: Deadline = None,
     json: Annotated[bool, flag("Print the result as JSON.")] = False,
     storage: StorageUrl = "",
+    url: ServerUrl = "",
     debug: Debug = False,
 ) -> int:
     """Start a new run from any step of another, and show where the two differ.
@@ -211,8 +226,8 @@ def fork(
       5    not over: waits for an answer
       130  cancelled
     """
+    place = partial(place_of, storage, url, os.environ)
     options = _ForkOptions(
-        url=storage_url(storage, os.environ),
         run=run.strip(),
         at=at,
         goal=goal,
@@ -224,10 +239,30 @@ def fork(
         is_live=live,
         is_json=json,
     )
-    return run_command(lambda: _fork(options), debug=debug)
+    return run_command(lambda: _fork(msgspec.structs.replace(options, url=place())), debug=debug)
+
+
+async def _fork_on_server(options: _ForkOptions) -> int:
+    from harborage.cli.server_history import fork
+
+    if options.max_cost is not None or options.deadline_s is not None:
+        raise WrongUseError("--max-cost and --deadline are for runs of this machine: a server's fork has its run's own")
+    return await fork(
+        options.url,
+        options.run,
+        options.at,
+        is_json=options.is_json,
+        goal=options.goal,
+        model=options.model,
+        agent=options.agent,
+        max_steps=options.max_steps,
+        live=options.is_live,
+    )
 
 
 async def _fork(options: _ForkOptions) -> int:
+    if is_server(options.url):
+        return await _fork_on_server(options)
     from harborage.app import with_model
     from harborage.app.agent_runtime import as_it_ran, open_kept_runtime, recorded_agent
     from harborage.app.project import Origin, close_command_session, command_session, copy_artifacts, is_command_session

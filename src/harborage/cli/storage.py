@@ -88,6 +88,19 @@ def place_of(storage: str, server: str, environ: Mapping[str, str]) -> str:
     return asked
 
 
+def local_place(storage: str, server: str, environ: Mapping[str, str], *, command: str, why: str) -> str:
+    """Where the runs of this machine are, for a command that cannot ask a server.
+
+    Raises:
+        WrongUseError: a server is named, by an option or by the environment; the text says why that cannot be.
+    """
+    place = place_of(storage, server, environ)
+    if is_server(place):
+        named = "--url" if server.strip() else URL_VARIABLE
+        raise WrongUseError(f"{named}: {command} {why}; leave it out, or name a database with --storage")
+    return place
+
+
 def is_server(place: str) -> bool:
     """Whether a place of runs is a server."""
     return place.lower().startswith(("http://", "https://"))
