@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -225,10 +225,8 @@ class DurableEventBus(EventBus):
         """Add `event` to the buffer of its run, if the run itself published it and is attached; return whether."""
         if not self._attached:
             return False
-        session, publisher = event.identity.identity, effective_quadruple()
-        # An event about a run's task names the run in its payload alone.
-        for run_id in dict.fromkeys((event.identity.run_id, getattr(event.payload, "task_id", ""))):
-            who = session.with_run(str(run_id))
+        publisher = effective_quadruple()
+        for who in _runs_of(event):
             buffer = self._attached.get(who)
             if buffer is not None and who == publisher:
                 buffer.add(event, data)
@@ -277,6 +275,15 @@ class DurableEventBus(EventBus):
             if row.place != sequence:
                 raise EventCorruptError(who.session_id, sequence, is_missing=True)
         return [decode_event(row) for row in rows]
+
+
+def _runs_of(event: Event) -> Iterator[Quadruple]:
+    """Yield the runs that an event may be of, each once; one about a run's task names the run in its payload alone."""
+    who = event.identity
+    yield who
+    task_id = str(getattr(event.payload, "task_id", ""))
+    if task_id != who.run_id:
+        yield who.identity.with_run(task_id)
 
 
 def make(

@@ -66,6 +66,8 @@ def redact_event(redactor: Redactor, event: Event, publish: Callable[[Event], ob
     try:
         if isinstance(payload, SafePayload):
             out: Any = _redact_struct(redactor, payload)
+            if out is payload and not extra:
+                return event
         else:
             out = redactor.redact(payload)
         safe_extra = {key: str(redactor.redact(value)) for key, value in extra.items()} if extra else extra

@@ -122,7 +122,9 @@ class PatternRedactor:
 
         False says nothing: a text with escapes, or with the word of a rule in it, has to be decoded and redacted.
         """
-        if "\\" in text or text.count("{") + text.count("[") >= DEPTH_LIMIT:
+        if "\\" in text:
+            return False
+        if len(text) >= DEPTH_LIMIT and text.count("{") + text.count("[") >= DEPTH_LIMIT:
             return False
         # `any` over `map` is no loop in Python: this is asked about each call of a tool.
         if any(map(text.lower().__contains__, _MARKS)) or any(map(text.__contains__, self._secrets)):

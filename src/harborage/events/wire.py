@@ -119,11 +119,23 @@ def _with_times(body: Any) -> Any:
         return wire_time(body)
     if isinstance(body, tuple) and body and _may_hold_times(body[0].__class__):
         return [_with_times(one) for one in body]
-    if not _may_hold_times(body.__class__):
+    if not (fields := _timed_fields(body.__class__)):
         return body
-    keys = zip(body.__struct_fields__, body.__struct_encode_fields__, strict=True)
-    values = ((key, getattr(body, name)) for name, key in keys)
-    return {key: _with_times(value) for key, value in values if value is not msgspec.UNSET}
+    shown: dict[str, Any] = {}
+    for name, key, may_hold_times in fields:
+        value = getattr(body, name)
+        if value is not msgspec.UNSET:
+            shown[key] = _with_times(value) if may_hold_times else value
+    return shown
+
+
+@cache
+def _timed_fields(kind: type) -> tuple[tuple[str, str, bool], ...]:
+    """Return name, key and whether it may hold a time of each field of a class; nothing for one that holds no time."""
+    if not _may_hold_times(kind):
+        return ()
+    fields = msgspec.structs.fields(kind)
+    return tuple((one.name, one.encode_name, _leads_to_time(one.type) or one.type is Any) for one in fields)
 
 
 @cache

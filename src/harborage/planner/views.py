@@ -225,6 +225,7 @@ class ProcessLocalHandleRegistry:
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 _OLDEST: Final = int((datetime(1, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds()) * 1_000_000_000
 # As text: `re` compiles it for the first time that is read and keeps it.
 _RFC3339: Final = r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)"
@@ -300,6 +301,8 @@ def _to_nanoseconds(moment: datetime) -> int:
 
 def pictures_of(step: Step) -> Iterator[str]:
     """Yield the ids of the pictures that the results of a step refer to."""
+    if step.llm_observation is None and type(step.observation) in _SCALARS:
+        return
     joined = parallel_observation(step.llm_observation) or parallel_observation(step.observation)
     if joined is None:
         yield from pictures_in(step.observation if step.llm_observation is None else step.llm_observation)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -175,7 +175,6 @@ def _do_nothing() -> None:
     """Stand for an end that was called already."""
 
 
-@runtime_checkable
 class PublishingRecord(Record, Protocol):
     """A record that stores the run's events together with its entries."""
 

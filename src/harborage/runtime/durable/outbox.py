@@ -11,11 +11,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from harborage.clock import SYSTEM_CLOCK
 from harborage.runtime.durable.engine import RunLeftError
-from harborage.runtime.durable.event_buffer import PublishingRecord
 from harborage.runtime.durable.journal import Entry, Record, encode_entry
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from harborage.concurrency import Crew
     from harborage.events import Event
     from harborage.events.bus import RunWriter
-    from harborage.runtime.durable.event_buffer import RunEventBuffer
+    from harborage.runtime.durable.event_buffer import PublishingRecord, RunEventBuffer
     from harborage.store import Commit, Committed, NewEvent
 
 T = TypeVar("T")
@@ -73,10 +72,9 @@ class Outbox:
         self._record = record
         self._clock = clock
         self._is_waiting = is_waiting
-        publishes = (
-            getattr(record, "event_buffer", None) is not None
-        )  # checked first: an isinstance check of a protocol is slow
-        self._publisher = record if publishes and isinstance(record, PublishingRecord) else None
+        # Not an isinstance check, which is slow with a protocol: a record that buffers events stores them, too.
+        publishes = getattr(record, "event_buffer", None) is not None
+        self._publisher = cast("PublishingRecord", record) if publishes else None
         self._timer: Timer | None = None
         self._batches = self._seen = 0
         self._append_now = None if record is None else record.append_now

@@ -433,7 +433,7 @@ class CatalogToolExecutor:
     async def _finished(self, descriptor: ToolDescriptor, who: Quadruple, result: ToolResult) -> Projection:
         """The projection of a result; its media and what is heavy are kept as artifacts."""
         name = descriptor.tool.name
-        if isinstance(result.value, Media | list | tuple):
+        if isinstance(result.value, (Media, list, tuple)):
             value = await media_kept(result.value, name, who, self._artifacts, clock=self._clock, logger=self._logger)
             result = result if value is result.value else ToolResult(value, result.meta)
         projection = self._project(descriptor, result)

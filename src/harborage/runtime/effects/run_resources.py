@@ -278,9 +278,10 @@ NO_TASKS: Final = "no task was spawned: this run is a rehearsal; a task of it wo
 
 def new_pictures(live: LiveRun, trajectory: Trajectory) -> list[str]:
     """The ids of the pictures that the results of the last steps refer to, and that were not read yet."""
-    found = [one for step in trajectory.steps[live.pictured :] for one in pictures_of(step)]
-    live.pictured = len(trajectory.steps)
-    return [one for one in found if one not in live.pictures] if live.takes_pictures else []
+    fresh, live.pictured = trajectory.steps[live.pictured :], len(trajectory.steps)
+    if not live.takes_pictures:
+        return []
+    return [one for step in fresh for one in pictures_of(step) if one not in live.pictures]
 
 
 async def load_pictures(live: LiveRun, ids: Iterable[str]) -> None:
