@@ -89,12 +89,21 @@ class CompressionRunner:
             Exception: what the estimator or the summariser raised, with a note; published in the same way.
         """
         known = _require_trajectory(run, trajectory)
+        if estimate := self._excess(run, known, again=again):
+            await self._compress(run, known, estimate)
+
+    def surely_fits(self, run: RunContext, trajectory: Trajectory, *, again: bool = False) -> bool:
+        """Whether `maybe_compress` would change nothing, by the built-in estimate. False says nothing: an estimator of
+        another kind is code of a user, and only asked where its failure is awaited.
+        """
+        return self._estimator is default_token_estimator and not self._excess(run, trajectory, again=again)
+
+    def _excess(self, run: RunContext, known: Trajectory, *, again: bool) -> int:
+        """Return the estimated tokens of a history that is larger than the budget; 0 for one that stays as it is."""
         if known.summary is not None and not (again and len(known.steps) > known.steps_summarised):
-            return
+            return 0
         estimate = self._estimate(run, known)
-        if run.budget.token_budget <= 0 or estimate <= run.budget.token_budget:
-            return
-        await self._compress(run, known, estimate)
+        return estimate if 0 < run.budget.token_budget < estimate else 0
 
     async def compress(self, run: RunContext, trajectory: Trajectory | None) -> None:
         """Set a new `trajectory.summary` whatever the budget: for a history that is too long for the model.

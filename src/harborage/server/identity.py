@@ -67,7 +67,7 @@ def claimed_identity(headers: Identity, *named: PrincipalParts | IdentityScope |
 
 def is_impersonation(asked: IdentityScope) -> bool:
     """Whether a body asks to act as another principal."""
-    return any(one is not None for one in (asked.actor, asked.requester, asked.impersonating))
+    return asked.actor is not None or asked.requester is not None or asked.impersonating is not None
 
 
 def check_impersonation(asked: IdentityScope, caller: Caller) -> Identity:

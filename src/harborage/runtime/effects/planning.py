@@ -83,6 +83,8 @@ async def compress_to_budget(
     if services.folds and not trajectory.steps:
         return
     try:
+        if compression.surely_fits(context, trajectory, again=services.folds):
+            return
         work = compression.maybe_compress(context, trajectory, again=services.folds)
         await services.bounded(work, SUMMARISER_TIMEOUT_S, "its summariser", context.quadruple)
     except Exception as error:

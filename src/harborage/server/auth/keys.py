@@ -69,7 +69,10 @@ class Keys(msgspec.Struct, frozen=True):
 
     def find(self, kid: str, algorithm: str) -> VerificationKey | None:
         """Return the key `kid` that verifies `algorithm`; None if there is none."""
-        return next((key for key in self.by_kid.get(kid, ()) if algorithm in key.algorithms), None)
+        for key in self.by_kid.get(kid, ()):
+            if algorithm in key.algorithms:
+                return key
+        return None
 
 
 class KeySet(Protocol):

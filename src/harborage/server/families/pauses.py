@@ -103,6 +103,8 @@ def _members(kind: type[E], values: Sequence[str], name: str) -> tuple[E, ...]:
 
 
 async def _snapshots(call: Call, rows: Sequence[PauseRow]) -> list[PauseSnapshot]:
+    if not rows:
+        return []
     pauses = [pause for row in rows if (pause := _readable(call, row)) is not None]
     run_ids = tuple({pause.identity.run_id for pause in pauses if pause.identity.run_id})
     agents = await _agents(call, run_ids)
