@@ -66,9 +66,8 @@ def main(names: Sequence[str]) -> int:
     _write(rows)
     missed = [row for row in rows if row.is_missed]
     for row in missed:
-        figure = f"{_number(row.ours)} {row.unit}" if row.limit is None else f"{_number(row.ratio)} ×"
         note = f" ({row.note})" if row.note else ""
-        print(f"missed: {row.name}{note}: {figure}, promised {_limit(row)}", file=sys.stderr)
+        print(f"missed: {row.name}{note}: {_figure(row)}, promised {_limit(row)}", file=sys.stderr)
     return 1 if missed else 0
 
 
@@ -89,13 +88,20 @@ def _show(rows: Sequence[Row]) -> None:
     Console(width=None if is_read_live else _WIDTH).print(table)
 
 
+def _figure(row: Row) -> str:
+    """What the row has measured, and how many times the bare side that is, where there is one."""
+    amount = f"{_number(row.ours)} {row.unit}"
+    return amount if row.bare is None else f"{amount}, {_number(row.ratio)} ×"
+
+
 def _limit(row: Row) -> str:
-    """What the row promises: so many times the bare side, or so much of the unit."""
-    if row.most is not None:
-        return f"{_number(row.most)} {row.unit}"
-    if row.least is not None:
-        return f"at least {_number(row.least)}"
-    return "–" if row.limit is None else f"{_number(row.limit)} ×"
+    """What the row promises: so many times the bare side, so much of the unit, or both."""
+    promised = (
+        (row.limit, f"{_number(row.limit)} ×"),
+        (row.most, f"{_number(row.most)} {row.unit}"),
+        (row.least, f"at least {_number(row.least)}"),
+    )
+    return ", ".join(text for value, text in promised if value is not None) or "–"
 
 
 def _number(value: float | None) -> str:

@@ -96,7 +96,7 @@ async def _run(rt: Runtime, steps: int, who: Identity) -> Quadruple:
 
 
 async def _lone(place: _Place, rt: Runtime, planner: StepPlanner) -> list[Row]:
-    """A step of a run that is alone: it waits for the disk, so the time counts. A bare commit is its floor."""
+    """A step of a run that is alone: it waits for the disk, so the time counts. Its two commits are its floor."""
     steps: list[float] = []
     commits: list[float] = []
     for _ in range(_ROUNDS):
@@ -105,11 +105,18 @@ async def _lone(place: _Place, rt: Runtime, planner: StepPlanner) -> list[Row]:
         steps += [after - before for before, after in pairwise(planner.asked)]
         commits += await commit_times(place.bare, _LONE)
     name = f"{place.name}: step of a lone run"
-    note = "plan, intent and outcome on disk; beside one committed insert"
-    return [
-        Row(name=f"{name}, p50", unit="ms", ours=median(steps) * 1e3, bare=median(commits) * 1e3, most=2.0, note=note),
-        Row(name=f"{name}, p99", unit="ms", ours=_p99(steps) * 1e3, bare=_p99(commits) * 1e3, note=note),
-    ]
+    note = "plan, intent and outcome on disk; beside two committed inserts"
+    middle = Row(
+        name=f"{name}, p50",
+        unit="ms",
+        ours=median(steps) * 1e3,
+        bare=median(commits) * 2e3,
+        limit=1.5,
+        most=2.0,
+        note=note,
+    )
+    slow = Row(name=f"{name}, p99", unit="ms", ours=_p99(steps) * 1e3, bare=_p99(commits) * 2e3, note=note)
+    return [middle, slow]
 
 
 def _p99(values: list[float]) -> float:

@@ -46,7 +46,7 @@ async def tool_fan_out() -> list[Row]:
             await (await rt.start("rest", who=WHO)).finished()
 
         mine, theirs = await in_turn(fan_out, ideal, rounds=25, clock=time.perf_counter)
-    return [Row(name="50-way fan-out of 10 ms tools", unit="ms wall", ours=mine * 1e3, bare=theirs * 1e3, limit=1.5)]
+    return [Row(name="50-way fan-out of 10 ms tools", unit="ms wall", ours=mine * 1e3, bare=theirs * 1e3, limit=1.25)]
 
 
 async def event_fan_out() -> list[Row]:
