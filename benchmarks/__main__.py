@@ -15,6 +15,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.busy import busy_controls
 from benchmarks.deltas import streamed_deltas
 from benchmarks.durable import durable_steps
 from benchmarks.fanout import event_fan_out, tool_fan_out
@@ -46,6 +47,7 @@ BENCHMARKS: dict[str, Callable[[], Awaitable[list[Row]]]] = {
     "million": million_runs,
     "server": server_requests,
     "streams": thousand_streams,
+    "busy": busy_controls,
     "local": embedded_model,
 }
 _WIDTH = 120

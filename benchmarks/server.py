@@ -10,8 +10,8 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from statistics import median
 from typing import Any, Final
 
@@ -72,6 +72,10 @@ class ServerSide:
         """The body of the answer to one request."""
         return await self._connection(path, body, 1, session)
 
+    def cpu(self) -> float:
+        """The seconds of CPU that the server's process has used."""
+        return _cpu(self._pid)
+
     def memory(self) -> int:
         """The bytes of memory that the server's process holds."""
         with open(f"/proc/{self._pid}/statm", encoding="ascii") as statm:
@@ -115,13 +119,16 @@ def _cpu(pid: int) -> float:
 
 
 @asynccontextmanager
-async def serving(kind: str) -> AsyncIterator[ServerSide]:
-    """A server in a process of its own; it ends when its input does."""
+async def serving(
+    kind: str, *, module: str = "benchmarks.server", words: Sequence[str] = ()
+) -> AsyncIterator[ServerSide]:
+    """A server in a process of its own, which `module` runs; it ends when its input does."""
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "benchmarks.server",
+        module,
         kind,
+        *words,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -135,17 +142,19 @@ async def serving(kind: str) -> AsyncIterator[ServerSide]:
         await child.wait()
 
 
-async def _serve(kind: str) -> None:
-    """Be the server of one side until standard input ends."""
+async def be_server(opening: AbstractAsyncContextManager[tuple[Any, str]]) -> None:
+    """Be the server of one side until standard input ends; `opening` gives the application and a token for it."""
     from harborage.server.listening import Address, Listener, bound_address, listen
 
     opened = listen(Address("127.0.0.1", 0))
     port = bound_address(opened).port
-    async with _application(kind) as (app, token):
+    async with opening as (app, token):
         listener = Listener(app, opened, grace=1)
         serving = asyncio.create_task(listener.serve())
         print(port, token, flush=True)
         await asyncio.to_thread(sys.stdin.read)
+        if drain := getattr(app, "drain", None):
+            drain()  # streams end before the listener waits for them
         listener.stop()
         await serving
 
@@ -155,6 +164,13 @@ async def _application(kind: str) -> AsyncIterator[tuple[Any, str]]:
     if kind == "bare":
         yield _bare, "none"
         return
+    async with application(planner=_Answers(), storage="memory:") as served:
+        yield served
+
+
+@asynccontextmanager
+async def application(**runtime: Any) -> AsyncIterator[tuple[Any, str]]:
+    """A server over a runtime with these options, and a token for it."""
     from harborage import Runtime
     from harborage.events import REDACTOR_DRIVERS
     from harborage.server.application import Server
@@ -163,9 +179,9 @@ async def _application(kind: str) -> AsyncIterator[tuple[Any, str]]:
 
     mint = development_mint()
     redactor = REDACTOR_DRIVERS.factory("patterns")()
-    async with Runtime(planner=_Answers(), storage="memory:") as runtime:
-        gate = TokenGate(verifier_of(mint), redactor=redactor, bus=runtime.bus)
-        yield Server(runtime, gate=gate, issuer=mint), sign_development_token(mint)
+    async with Runtime(**runtime) as opened:
+        gate = TokenGate(verifier_of(mint), redactor=redactor, bus=opened.bus)
+        yield Server(opened, gate=gate, issuer=mint), sign_development_token(mint)
 
 
 class _Answers:
@@ -194,4 +210,4 @@ async def _bare(scope: Any, receive: Callable[[], Any], send: Callable[[Any], An
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(sys.argv[1]))
+    asyncio.run(be_server(_application(sys.argv[1])))

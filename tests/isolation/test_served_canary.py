@@ -36,7 +36,7 @@ async def test_no_mark_crosses_in_memory(tmp_path: Path) -> None:
     """Of twelve principals in two tenants, who name each other's ids, sessions and identities."""
     watched = await watch_server(tmp_path, principals=12, requests=250, seed=random.randrange(1_000_000))
     assert watched.leaks == []
-    assert watched.shown.total() > 30, "somebody must see something"
+    assert watched.shown.total() > 15, "somebody must see something"
 
 
 async def test_no_mark_crosses_in_a_file(tmp_path: Path) -> None:

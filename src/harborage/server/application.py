@@ -22,7 +22,7 @@ from harborage.protocol.methods import ALL_METHODS, METHODS
 from harborage.runtime.durable.engine import RuntimeClosedError
 from harborage.server.a2a.routes import A2ARoutes
 from harborage.server.ag_ui.routes import AgUiRoutes
-from harborage.server.auth.gate import Gate, GateMissingError, TokenGate
+from harborage.server.auth.gate import Gate, GateMissingError, TokenGate, mask_access_logs
 from harborage.server.dispatch import Dispatcher
 from harborage.server.edge import Edge
 from harborage.server.families.table import ENDPOINTS
@@ -137,6 +137,7 @@ class Server:
     ) -> None:
         if gate is None:
             raise GateMissingError()
+        mask_access_logs()
         self.services = Services(
             runtime=runtime,
             options=options,

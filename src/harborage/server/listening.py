@@ -124,6 +124,7 @@ class _Connection(HttpToolsProtocol):
     _unread = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.access_log = False  # whatever loggers there are: the library asks them, not its own setting
         super().connection_made(transport)
         self._wait_for_headers()
 

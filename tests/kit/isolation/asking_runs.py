@@ -92,7 +92,12 @@ def _control(name: str) -> Request:
             tenants.ending.add(run_id)
         await tenants.settle()
         after = {row.run_id: (row.who, row.status, row.priority) for row in await tenants.runs()}
-        moved = [who for run, (who, *stood) in before.items() if who != me and after.get(run) != (who, *stood)]
+        await tenants.read_events()
+        moved = [
+            who
+            for run, (who, *stood) in before.items()
+            if who != me and who not in tenants.late() and after.get(run) != (who, *stood)
+        ]
         wrong = f"a run of {moved[0]} was moved" if moved else ""
         if name == "prioritize" and not tenants.is_admin:
             wrong = wrong or must_be_refused(reply, "what an admin does")

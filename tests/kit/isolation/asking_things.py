@@ -233,7 +233,7 @@ async def _get_ref(tenants: ServedTenants) -> Told:
     made, swaps = tenants.any_id("artifact"), luck.random() < 0.3
     scope = {**named(me), "tenant": other.tenant_id} if swaps else luck.choice(({}, named(other), {}))
     twin = msgspec.structs.replace(me, tenant_id=other.tenant_id)
-    if swaps and (theirs := [one for who, one in tenants.known["artifact"] if who == twin]):
+    if swaps and (theirs := [one for who, one in tenants.known.get("artifact", ()) if who == twin]):
         made = luck.choice(theirs)
         tenants.asked.append(("artifact", made))
     reply = await tenants.post("artifacts.get_ref", {"scope": scope, "id": made})
@@ -293,7 +293,8 @@ async def _memory_health(tenants: ServedTenants) -> Told:
             memory = tenants.memory
             expected += len((await memory.context(who)).recent_turns)
     wrong = differs("total", reply.json["aggregate"]["total"], expected) if reply.status == 200 else ""
-    wrong = wrong or differs("total_rows", listed.json["total_rows"], expected)
+    if listed.status == 200:
+        wrong = wrong or differs("total_rows", listed.json["total_rows"], expected)
     counted = tenants.counted(Reach.TENANT, "memory.identity_rejected")
     if reply.status == 200:
         wrong = wrong or differs("rejected", reply.json["aggregate"]["identity_rejected_24h"], counted)

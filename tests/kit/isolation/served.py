@@ -23,6 +23,7 @@ from harborage.artifacts.files import FileArtifactStore
 from harborage.events import Event, EventType, MemoryIdentityRejectedPayload, RuntimeWarningPayload
 from harborage.identity import Identity, Quadruple
 from harborage.llm import CompleteRequest, CompleteResponse, Usage
+from harborage.planner import PauseReason
 from harborage.protocol.methods import TokenScope
 from harborage.protocol.wire.common import NO_TIME
 from harborage.protocol.wire.flows import FlowStatus, FlowTrigger
@@ -48,6 +49,8 @@ _EVERY: Final = 10_000
 _SETTLES_WITHIN_S: Final = 20.0
 _PROMPT_TOKENS: Final = 3
 _MOST_MARKS: Final = 40
+_ENDING: Final = frozenset({"CANCEL"})
+_WAKING: Final = frozenset({"CANCEL", "APPROVE", "REJECT", "RESUME"})
 _OPEN: Final = PauseQuery(statuses=(PauseStatus.OPEN,), limit=_EVERY)
 
 
@@ -122,7 +125,7 @@ async def refund(text: str) -> str:
     return f"refunded {text}"
 
 
-@tool(effects="read")
+@tool(effects="read", timeout=100_000)
 async def stay(text: str) -> str:
     """Go on until the run is cancelled."""
     await asyncio.Event().wait()
@@ -231,6 +234,7 @@ class ServedTenants(Tenants):
         self.scopes: tuple[str, ...] = ()
         self.policies: dict[str, str] = {}
         self.events: list[Seen] = []
+        self.fresh: list[Seen] = []
         self.left: set[str] = set()
         self.staying: set[str] = set()
         self.ending: set[str] = set()
@@ -322,11 +326,17 @@ class ServedTenants(Tenants):
             return False
         open_pauses = (await self.runtime.parts.store.pauses(_OPEN)).rows
         waiting = {row.run_id for row in open_pauses if not row.answering}
+        # What comes for a run whose call is to be approved waits, unless it is the answer, or ends the run.
+        resumable = {row.run_id for row in open_pauses if row.reason != PauseReason.APPROVAL_REQUIRED}
         for row in live:
             if row.run_id in self.staying:
                 continue
             # One that was cancelled has taken the control before it ends, and its pause is open until then.
             if row.run_id not in waiting or row.run_id in self.ending:
+                return True
+            unread = await self.runtime.parts.store.controls(row.run_id) if row.unread else []
+            moving = _WAKING if row.run_id in resumable else _ENDING
+            if any(one.type in moving for one in unread):
                 return True
         return False
 
@@ -342,7 +352,7 @@ class ServedTenants(Tenants):
             query = msgspec.structs.replace(query, after=page.cursor)
 
     async def read_events(self) -> list[Seen]:
-        """Read what was stored since the last time; `events` has all of them."""
+        """Read what was stored since the last time; `events` has all of it, `fresh` that of one request."""
         nobody = Quadruple("none", "none", "none", "")
         await self.runtime.bus.publish(Event(EventType.RUNTIME_WARNING, nobody, RuntimeWarningPayload("")))
         found: list[EventRow] = []
@@ -352,7 +362,18 @@ class ServedTenants(Tenants):
         seen = [Seen(row.who, row.type, row.at, msgspec.json.decode(row.data).get("payload") or {}) for row in found]
         new = [one for one in seen if one.who.tenant_id != "none"]
         self.events += new
+        self.fresh += new
         return new
+
+    def late(self) -> set[Identity]:
+        """Whose runs took in `fresh` a control that their owner had sent before: what they do then is its own doing."""
+        found: set[Identity] = set()
+        for one in self.fresh:
+            by = one.payload.get("By") if one.type.startswith("control.") else None
+            who = one.who
+            if by == {"TenantID": who.tenant_id, "UserID": who.user_id, "SessionID": who.session_id}:
+                found.add(who)
+        return found - {self.caller}
 
     def counted(self, reach: Reach, *types: str, tool: str = "") -> int:
         """How many events of these types the record has of those within reach of the caller."""

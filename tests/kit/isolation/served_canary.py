@@ -66,6 +66,7 @@ async def _one(tenants: ServedTenants, name: str, watched: Watched) -> None:
     tenants.caller, tenants.scopes = tenants.anybody(), tenants.luck.choice(_SCOPES)
     tenants.asked.clear()
     await tenants.read_events()
+    tenants.fresh.clear()
     told = await REQUESTS[name](tenants)
     watched.asked += 1
     (watched.answered if told.status == 200 else watched.refused)[name] += 1
@@ -91,10 +92,13 @@ async def _wrongs(tenants: ServedTenants, told: Told) -> list[str]:
         for who, made in known
         if made in told.text and made not in given and not is_within(told.reach, me, who)
     ]
-    left = await tenants.read_events()
+    await tenants.read_events()
+    left, late = tenants.fresh, tenants.late()
     if told.audit and told.status == 200 and not any(one.who == me and one.type == told.audit for one in left):
         wrong.append(f"left no {told.audit}")
     for event in left:
+        if event.who in late:
+            continue
         if not is_within(told.writes, me, event.who):
             wrong.append(f"left {event.type} in the record of {event.who}")
         elif told.writes == "session" and (marks := set(MARK.findall(repr(event.payload))) - {tenants.marks.get(me)}):

@@ -42,6 +42,7 @@ MAX_NAME_CHARS: Final = 200
 """The most characters of a session's name, and of the other parts of an identity that headers name."""
 
 _CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_ACCESS_LOGS: Final = ("uvicorn.access", "hypercorn.access", "gunicorn.access")
 _QUERY_TOKEN: Final = re.compile(r"(access_token=)[^&\s\"']+", re.IGNORECASE)
 _CONTROLS: Final = CONTROL_PATH.partition("{")[0]
 
@@ -159,7 +160,7 @@ def mask_token(text: str) -> str:
 
 
 class TokenMask(logging.Filter):
-    """Masks the token in the query of each logged address: `logging.getLogger("uvicorn.access").addFilter(…)`."""
+    """Masks the token in the query of each logged address, in the access log of whatever serves the application."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Mask a record, and let it pass."""
@@ -168,6 +169,15 @@ class TokenMask(logging.Filter):
         if isinstance(record.args, tuple):
             record.args = tuple(mask_token(one) if isinstance(one, str) else one for one in record.args)
         return True
+
+
+_MASK: Final = TokenMask()
+
+
+def mask_access_logs() -> None:
+    """Keep the tokens of streams out of the access logs of servers that programs run the application with."""
+    for name in _ACCESS_LOGS:
+        logging.getLogger(name).addFilter(_MASK)  # once, however often
 
 
 def _sent(request: Request, *, allows_query: bool) -> tuple[str, str]:
