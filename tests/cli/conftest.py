@@ -223,9 +223,17 @@ class Piped:
 class Terminal:
     """The command on a terminal of its own: type, and look at what it wrote."""
 
-    def __init__(self, words: list[str], cwd: Path, *, program: str = ON_TERMINAL, **env: str) -> None:
+    def __init__(
+        self,
+        words: list[str],
+        cwd: Path,
+        *,
+        program: str = ON_TERMINAL,
+        size: tuple[int, int] = SIZE,
+        **env: str,
+    ) -> None:
         self._master, slave = pty.openpty()
-        termios.tcsetwinsize(slave, SIZE)
+        termios.tcsetwinsize(slave, size)
         self.mode_before = termios.tcgetattr(slave)
         self._slave = slave
         self._process = subprocess.Popen(
@@ -250,6 +258,11 @@ class Terminal:
             self._read_up_to = len(self._raw)
             self._text = ANSI.sub("", self._raw.decode(errors="replace")).replace("\r", "")
         return self._text
+
+    @property
+    def raw(self) -> str:
+        """Everything that was written, with all that moves the cursor."""
+        return self._raw.decode(errors="replace")
 
     def expect(self, text: str) -> None:
         """Read until `text` is there, behind what was expected before."""
@@ -330,8 +343,8 @@ def at_terminal(tmp_path: Path, agent_file: Path) -> Iterator[Callable[..., Term
     """Starts `harborage` with these words on a terminal."""
     started: list[Terminal] = []
 
-    def start(*words: str, cwd: Path = tmp_path, **env: str) -> Terminal:
-        started.append(Terminal(list(words), cwd, **env))
+    def start(*words: str, cwd: Path = tmp_path, size: tuple[int, int] = SIZE, **env: str) -> Terminal:
+        started.append(Terminal(list(words), cwd, size=size, **env))
         return started[-1]
 
     yield start

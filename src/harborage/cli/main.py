@@ -187,6 +187,7 @@ def _call(words: list[str]) -> int:
         command = f"harborage {name}" if name else "harborage"
         unused = error.unused_tokens if isinstance(error, UnusedCliTokensError) else None
         text = f"Unexpected argument: {' '.join(unused)}" if unused else str(error)
+        text = re.sub(r"(Did you mean .*\?) Available commands: .*", r"\1", text, flags=re.DOTALL)
         if name in PINNED or name in HIDDEN:
             from harborage.cli.pinned import INVOCATION_ERROR, fail
 

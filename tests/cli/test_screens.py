@@ -1,0 +1,115 @@
+"""The screens of the terminal at four widths, as a person sees them: a real terminal, read by an emulator.
+
+The screens are kept in `tests/data/screens`; `UPDATE_SCREENS=1` writes them again, to be reviewed by eye.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harborage.cli.terminal import columns
+from tests.cli.conftest import Terminal
+from tests.kit.emulator import Emulator
+
+SCREENS = Path(__file__).resolve().parents[1] / "data" / "screens"
+WIDTHS = pytest.mark.parametrize("width", [60, 80, 120, 200])
+AGENT = '''
+from harborage import Agent, tool
+from harborage.testing import call, script
+
+ANSWER = """Ordered, both **before Friday**:
+
+| Item | Boxes | Price |
+|:-----|------:|------:|
+| Tea  |    12 | €11.40 |
+| Salt |     8 |  €2.10 |
+
+Both come with `Lumen`, which is €18 cheaper than Noord, two days later, and the only carrier that comes on a Sunday.
+"""
+
+@tool(effects="read")
+async def look(item: str) -> str:
+    """Look what is there."""
+    return f"{item}: 3 boxes"
+
+@tool(effects="external", approval="always")
+async def place_order(item: str, count: int, carrier: str) -> str:
+    """Order boxes of an item."""
+    return "order 4411"
+
+agent = Agent(
+    "restock",
+    tools=[look, place_order],
+    model=script(
+        [call("look", item="tea"), call("look", item="salt")],
+        call("place_order", item="tea", count=20, carrier="Lumen"),
+        ANSWER,
+    ),
+)
+'''
+ADA = {"LOGNAME": "ada", "USER": "ada"}
+GOAL = "Restock whatever runs out before Friday; under $400"
+
+
+@pytest.fixture
+def restock(tmp_path: Path) -> str:
+    """The file of an agent that looks, asks and orders."""
+    (tmp_path / "restock.py").write_text(AGENT, "utf-8")
+    return "restock.py"
+
+
+def screen_of(terminal: Terminal, width: int) -> str:
+    """What a person sees in the end; what differs from run to run is replaced."""
+    seen = Emulator(width)
+    seen.feed(terminal.raw)
+    assert all(columns(line) <= width for line in seen.text.splitlines()), seen.text
+    text = re.sub(r"\b[0-9A-HJKMNP-TV-Z]{26}\b", lambda _: "R" * 26, seen.text)
+    text = re.sub(r"\b(?=[0-9A-HJKMNP-TV-Z]*\d)(?=[0-9A-HJKMNP-TV-Z]*[A-Z])[0-9A-HJKMNP-TV-Z]{6}\b", "HANDLE", text)
+    text = re.sub(r"\bcli-\w+…", "cli-…", text)
+    text = re.sub(r"\b\d+(?:\.\d+)? (?:ms|s)\b(?: in all)?", "T s", text)
+    text = re.sub(r"\d\d:\d\d(?::\d\d)?|\d{4}-\d\d-\d\d", "TIME", text)
+    return re.sub(r" {2,}(?=T s|HANDLE)", "  ", text)
+
+
+def held(name: str, width: int, shown: str) -> None:
+    """Compare a screen with the one that is kept."""
+    path = SCREENS / f"{name}-{width}.txt"
+    if os.environ.get("UPDATE_SCREENS"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(shown, "utf-8")
+    assert shown == path.read_text("utf-8")
+
+
+@WIDTHS
+def test_a_run_from_its_goal_to_its_answer(
+    width: int, at_terminal: Callable[..., Terminal], restock: str, tmp_path: Path
+) -> None:
+    """Two calls at once, a question, its answer, and the answer of the run; then the lists of it."""
+    size = (40, width)
+    terminal = at_terminal("run", restock, GOAL, size=size, **ADA)
+    terminal.expect("? y/n/e ›")
+    terminal.type("y\r")
+    assert terminal.end() == 0
+    held("run", width, screen_of(terminal, width))
+    for name, words in (("list", ("runs", "list")), ("show", ("runs", "show", "last")), ("pending", ("pending",))):
+        listing = at_terminal(*words, size=size, **ADA)
+        assert listing.end() == 0
+        held(name, width, screen_of(listing, width))
+
+
+@WIDTHS
+def test_help_and_wrong_use(width: int, at_terminal: Callable[..., Terminal]) -> None:
+    """The help of the command line and of a command, and what is said of a word that is none."""
+    for name, words, code in (
+        ("help", ("--help",), 0),
+        ("help-approve", ("approve", "--help"), 0),
+        ("wrong", ("pendng",), 2),
+    ):
+        terminal = at_terminal(*words, size=(60, width))
+        assert terminal.end() == code
+        held(name, width, screen_of(terminal, width))
