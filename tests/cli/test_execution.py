@@ -301,3 +301,34 @@ def test_a_failing_context_provider_is_reported_once(piped: Start, tmp_path: Pat
     assert run.end() == 0
     assert len([line for line in run.err.splitlines() if "the notes are gone" in line]) == 1
     assert "context provider 'Notes' gave nothing: OSError: the notes are gone" in run.err
+
+
+def test_a_run_goes_on_from_the_last_one(tmp_path: Path, in_pipe: Start) -> None:
+    """With `--continue` it knows what was said in the last run of the agent that has ended here."""
+    (tmp_path / "echo.py").write_text(ECHO, "utf-8")
+    first = in_pipe("run", "echo.py", "The order is 7", "--quiet")
+    assert first.end() == 0
+    for more, said in ((["--continue"], "known\n"), (["--continue"], "known\n"), ([], "unknown\n")):
+        later = in_pipe("run", "echo.py", "Which order?", "--quiet", *more)
+        assert later.end() == 0
+        assert later.out == said
+
+
+def test_there_must_be_a_run_to_go_on_from(tmp_path: Path, in_pipe: Start) -> None:
+    """Otherwise it is wrong use, and nothing is run."""
+    (tmp_path / "echo.py").write_text(ECHO, "utf-8")
+    lone = in_pipe("run", "echo.py", "Which order?", "--continue")
+    assert lone.end() == 2
+    assert "--continue: no run of echo.py has ended here; leave --continue out to begin one" in lone.err
+
+
+ECHO = """
+from harborage import Agent
+from harborage.testing import script
+from harborage.testing.llm import says
+
+def heard(request):
+    return says("known" if "The order is 7" in str(request.messages) else "unknown")
+
+agent = Agent("echo", model=script(heard))
+"""

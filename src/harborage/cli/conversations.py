@@ -9,11 +9,12 @@ import msgspec
 from harborage import codec
 from harborage.app.project import Origin
 from harborage.cli.status import ending_of
-from harborage.cli.storage import database_file, open_kept_storage, release_expired_leases
+from harborage.cli.storage import WrongUseError, database_file, open_kept_storage, release_expired_leases
 from harborage.cli.text import masked, printable
 from harborage.planner import Finish
 from harborage.runtime.durable.journal import Ended, decode_entries
-from harborage.runtime.history import all_runs, read_run
+from harborage.runtime.history import all_runs, build_history, read_run
+from harborage.runtime.messages import Message, earlier_messages, messages_of
 from harborage.runtime.starting import MESSAGE
 from harborage.store import RunQuery, RunRow
 
@@ -60,6 +61,31 @@ async def find_talk(url: str, user: str, target: str, session: str) -> Talk | No
         said = [await _exchange(storage.store, row) for row in messages if row.status.is_final]
     live = next((row for row in messages if not row.status.is_final), None)
     return Talk(session=session, said=tuple(said), live=live)
+
+
+async def last_messages(url: str, user: str, target: str) -> tuple[Message, ...]:
+    """Return what was said in the last run of `user` with the agent `target` that has ended, for one that goes on.
+
+    Raises:
+        WrongUseError: there is none.
+        HarborageError: the storage cannot be read.
+    """
+    path = database_file(url)
+    if path is None or path.exists():
+        async with open_kept_storage(url) as storage:
+            await release_expired_leases(storage)
+            rows = await all_runs(storage.store, _query(user, ""))
+            mine = [
+                row
+                for row in rows
+                if not row.parent and row.status.is_final and _place(Origin.of(row.agent).target) == _place(target)
+            ]
+            if mine:
+                record = await read_run(storage.store, max(mine, key=lambda row: row.number).run_id)
+                history = build_history(record)
+                return (*earlier_messages(record), *messages_of(history, history.finish))
+    name = target or "the standard assistant"
+    raise WrongUseError(f"--continue: no run of {name} has ended here; leave --continue out to begin one")
 
 
 def _query(user: str, session: str) -> RunQuery:

@@ -23,6 +23,7 @@ from harborage import codec
 from harborage.app import Agent, TargetError, assistant, is_target, load_agent, refuse_mistyped
 from harborage.app.agent_runtime import has_attachments, recorded_agent
 from harborage.app.project import FolderGoneError, Origin, command_session, remember_started
+from harborage.cli.conversations import last_messages
 from harborage.cli.feed import JournalFollower, observe_storage
 from harborage.cli.find import find_named_run
 from harborage.cli.journal_view import RecordedEntry, new_view
@@ -65,6 +66,7 @@ from harborage.store.times import moment
 
 if TYPE_CHECKING:
     from harborage.cli.screen import Screen
+    from harborage.runtime.messages import Message
     from harborage.state.storage import Storage
 
 _GRACE_S = 1.0
@@ -83,6 +85,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_steps: int = 0
     max_cost: float | None = None
     deadline_s: float | None = None
+    goes_on: bool = False
 
 
 class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,12 +106,18 @@ def execute_run(options: RunOptions, style: Style) -> int:
         agent, goal = _agent_and_goal(options)
     except Exception as error:  # noqa: BLE001 - an agent's file may raise anything; it becomes one line
         return output.finish(error_ending(error, WRONG_USE, style))
-    target = _target(options)
+    target, user = _target(options), options.user or signed_in_user()
+    messages: tuple[Message, ...] = ()
+    if options.goes_on:
+        try:
+            messages = asyncio.run(last_messages(options.storage, user, target))
+        except HarborageError as error:
+            return output.finish(error_ending(error, WRONG_USE, style))
     remember_started(target, Path.cwd())
     mark = new_id()
     session = SessionOptions(
         goal=goal,
-        who=Identity("local", options.user or signed_in_user(), command_session(mark)),
+        who=Identity("local", user, command_session(mark)),
         storage=options.storage,
         artifacts=artifacts_folder(options.storage, Path.cwd()),
         origin=Origin(target=target, mark=mark, folder=str(Path.cwd())),
@@ -119,6 +128,7 @@ def execute_run(options: RunOptions, style: Style) -> int:
         max_steps=options.max_steps,
         max_cost=options.max_cost,
         deadline_s=options.deadline_s,
+        messages=messages,
     )
     return run_session(agent, session, output, style)
 

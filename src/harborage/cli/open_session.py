@@ -31,6 +31,7 @@ from harborage.store import RunRow
 if TYPE_CHECKING:
     from harborage.runtime.host import Runtime
     from harborage.runtime.loop.controls import Scope
+    from harborage.runtime.messages import Message
     from harborage.runtime.run import Run
 
 
@@ -41,7 +42,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     `storage` is where the run is kept, `artifacts` the folder for its artifacts (None: memory), `origin` what is
     recorded so that its agent is found again; `attached` are the user's files. `record` is the row of the run that is
     resumed, None for a new one; `has_attachments` says whether that run has files of the user,
-    `is_message` that the run answers a message of a conversation.
+    `is_message` that the run answers a message of a conversation. `messages` were said before the run.
     """
 
     goal: str
@@ -59,6 +60,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     record: RunRow | None = None
     has_attachments: bool = False
     is_message: bool = False
+    messages: tuple[Message, ...] = ()
 
     @property
     def entries(self) -> int:

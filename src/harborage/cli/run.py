@@ -38,6 +38,11 @@ _STORAGE = Parameter(
     help="Where the run is kept: sqlite:FILE, postgres://…, or memory: for not at all.",
     show_default="HARBORAGE_STORAGE, else .harborage/harborage.db",
 )
+_CONTINUE = Parameter(
+    name="--continue",
+    help="Go on from the last run of the agent that has ended here: this one knows what was said in it.",
+    negative="",
+)
 _OPPOSITES = "--yes and --no are opposites; give one of them"
 Yes: TypeAlias = Annotated[bool, flag("Approve every call that needs approval.")]
 No: TypeAlias = Annotated[bool, flag("Reject every call that needs approval.")]
@@ -50,6 +55,7 @@ def run(
     model: Annotated[str, Parameter(help=_MODEL, show_default="what this machine has")] = "",
     storage: Annotated[str, _STORAGE] = "",
     attach: Annotated[list[Path] | None, Parameter(help=_FILE, negative="", show_default=False)] = None,
+    continue_: Annotated[bool, _CONTINUE] = False,
     yes: Yes = False,
     no: No = False,
     json: Json = False,
@@ -103,6 +109,7 @@ def run(
         max_steps=max_steps or 0,
         max_cost=max_cost,
         deadline_s=deadline,
+        goes_on=continue_,
     )
     return execute_run(options, Style(is_json=json, is_quiet=quiet, has_tracebacks=debug))
 

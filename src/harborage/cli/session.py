@@ -181,6 +181,7 @@ class Session:
             limits=None if options.max_cost is None else Limits(cost=options.max_cost),
             remembers=True if options.is_message else None,
             scope=scope,
+            messages=options.messages,
         )
         if not options.is_message:
             return await start()
