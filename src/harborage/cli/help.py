@@ -32,7 +32,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "models": ("harborage models list", "harborage models pull smollm2"),
         "runs": (
             "harborage runs list --status waiting",
-            "harborage runs show Q7TX2M",
+            "harborage runs show Q7TX2M --full",
         ),
         "pending": ("harborage pending", "harborage pending --check || notify-send 'harborage waits for you'"),
         "doctor": ("harborage doctor", "harborage doctor --all --json"),

@@ -18,6 +18,7 @@ from harborage.cli.storage import (
     RunId,
     ServerUrl,
     StorageUrl,
+    WrongUseError,
     flag,
     is_server,
     open_kept_storage,
@@ -51,6 +52,7 @@ def runs(
     session: Annotated[str, Parameter(help="Only runs of this session.", show_default=False)] = "",
     limit: Annotated[int, Parameter(help="Show at most this many, and their children.", validator=Number(gt=0))] = 20,
     all: Annotated[bool, flag("Show all of them.")] = False,
+    full: Annotated[bool, flag("Show every argument, result and message of the one uncut.")] = False,
     json: Annotated[bool, flag(_JSON)] = False,
     storage: StorageUrl = "",
     url: ServerUrl = "",
@@ -73,7 +75,7 @@ def runs(
         if not run.strip():
             sys.stderr.write("harborage: no run; example: harborage runs show RUN; list them: harborage runs list\n")
             return 2
-        return run_command(lambda: _show(where(), run.strip(), is_json=json))
+        return run_command(lambda: _show(where(), run.strip(), is_json=json, is_full=full))
     wanted = _Wanted(status=status or "", agent=agent, user=user, session=session, limit=limit, is_all=all)
     return run_command(lambda: _list(where(), wanted, is_json=json))
 
@@ -153,8 +155,10 @@ def _counted(listed: Sequence[ListedRun]) -> str:
     return f"{plural(len(listed) - below, 'run')}{children}"
 
 
-async def _show(place: str, wanted: str, *, is_json: bool) -> int:
+async def _show(place: str, wanted: str, *, is_json: bool, is_full: bool) -> int:
     if is_server(place):
+        if is_full:
+            raise WrongUseError("--full reads a database; a server shows all with --json")
         from harborage.cli.server_run import show_run
 
         return await show_run(place, wanted, is_json=is_json)
@@ -171,11 +175,17 @@ async def _show(place: str, wanted: str, *, is_json: bool) -> int:
     if is_json:
         sys.stdout.write(wire_json(shown_json(history.to_json())) + "\n")
         return 0
+    if is_full:
+        from harborage.cli.full import render_full
+
+        return _page("".join(f"{printable(line)}\n" for line in render_full(history, masked)))
     lines = render_history(history, clean=masked)
     if not record.status.is_final:
         status = status_of(record)
         reason = str(masked(reason_of(record))).removeprefix(f"{status}: ")
         lines.insert(1, f"  {status}{f': {reason}' if reason else ''}")
+    if any("…" in line for line in lines):
+        lines.append("  what ends with … is cut: --full shows it whole")
     lines += [f"  agent {agent_of(record) or '(the standard assistant)'}, user {record.who.user_id}"]
     _print_lines(fit_terminal((printable(line) for line in lines), sys.stdout))
     return 0
@@ -191,6 +201,20 @@ async def open_pauses(store: Store) -> tuple[Pause, ...]:
         return await Coordinator(bus=bus, store=store).list_all_open()
     finally:
         await bus.aclose()
+
+
+def _page(text: str) -> int:
+    """Write a text; on a terminal that it does not fit into, through the pager of the person, where there is one."""
+    import shutil
+    import subprocess
+
+    size = shutil.get_terminal_size()
+    pager = os.environ.get("PAGER", "less -R")
+    if not sys.stdout.isatty() or text.count("\n") < size.lines or shutil.which(pager.split(" ", 1)[0]) is None:
+        sys.stdout.write(text)
+        return 0
+    subprocess.run(pager, shell=True, input=text, text=True, check=False)
+    return 0
 
 
 def _print_lines(lines: Any) -> None:

@@ -43,8 +43,8 @@ def render_history(history: RunHistory, *, clean: Clean = lambda value: value) -
     """Return the lines of a run, from its goal to its end."""
     lines = [
         f"run {history.run_id}  {shorten(history.goal, clean)}",
-        *_render_origin(history),
-        f"  {_render_end(history, clean)}",
+        *render_origin(history),
+        f"  {render_end(history, clean)}",
     ]
     asides: list[ControlTaken | PauseTaken] = sorted([*history.controls, *history.pauses], key=_at)
     for step in history.steps:
@@ -53,7 +53,7 @@ def render_history(history: RunHistory, *, clean: Clean = lambda value: value) -
         lines += render_step(step, clean=clean)
     for aside in asides:
         lines += _render_aside(aside, clean)
-    return [*lines, f"  {_render_totals(history)}"]
+    return [*lines, f"  {render_totals(history)}"]
 
 
 def render_step(step: StepTaken, *, clean: Clean = lambda value: value, is_timed: bool = True) -> list[str]:
@@ -162,7 +162,8 @@ def _precedes(aside: ControlTaken | PauseTaken, step: StepTaken) -> bool:
     return not isinstance(aside, ControlTaken) or aside.before_step <= step.number
 
 
-def _render_origin(history: RunHistory) -> list[str]:
+def render_origin(history: RunHistory) -> list[str]:
+    """Return what a run is besides a run of its own: a rehearsal, or a fork of another."""
     request = history.request
     if not request.forked_from:
         return ["  a rehearsal: nothing that has effects is done"] if request.is_rehearsal else []
@@ -170,7 +171,8 @@ def _render_origin(history: RunHistory) -> list[str]:
     return [f"  a fork of {request.forked_from} at step {request.forked_at}{how}"]
 
 
-def _render_end(history: RunHistory, clean: Clean) -> str:
+def render_end(history: RunHistory, clean: Clean) -> str:
+    """Return when a run began, how long it took and how it ended, in a line."""
     began = f"{history.started_at:%Y-%m-%d %H:%M:%S} UTC, {history.seconds:.1f} s"
     if history.finish is not None:
         return f"{began}: finished ({history.finish.reason})"
@@ -179,7 +181,8 @@ def _render_end(history: RunHistory, clean: Clean) -> str:
     return f"{began}: has not ended"
 
 
-def _render_totals(history: RunHistory) -> str:
+def render_totals(history: RunHistory) -> str:
+    """Return what a run used, in a line."""
     totals = history.totals
     parts = [f"{totals.steps} steps", f"{totals.tool_calls} tool calls"]
     if totals.model_calls:
