@@ -25,13 +25,13 @@ from harborage.cli.storage import is_memory, prepare_storage
 from harborage.identity import Identity
 from harborage.runtime.durable.engine import RunNotFoundError
 from harborage.runtime.effects.model import is_own_planner
+from harborage.runtime.messages import Message
 from harborage.state.storage import open_storage
 from harborage.store import RunRow
 
 if TYPE_CHECKING:
     from harborage.runtime.host import Runtime
     from harborage.runtime.loop.controls import Scope
-    from harborage.runtime.messages import Message
     from harborage.runtime.run import Run
 
 

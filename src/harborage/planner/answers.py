@@ -11,7 +11,6 @@ from typing import Any, Final, Protocol, runtime_checkable
 import msgspec
 
 from harborage.planner.errors import PlannerError
-from harborage.planner.repair.declarative import find_json
 
 _WRAPPED: Final = "value"
 
@@ -72,6 +71,8 @@ def read_answer(answer: AnswerFormat, text: str) -> Any:
     Raises:
         AnswerInvalidError: there is none of this form.
     """
+    from harborage.planner.repair.declarative import find_json  # loaded by the first answer of a model
+
     failed: AnswerInvalidError | None = None
     for value in find_json(text):
         try:
