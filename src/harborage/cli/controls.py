@@ -30,7 +30,7 @@ QuestionId: TypeAlias = Annotated[
 ]
 Reason: TypeAlias = Annotated[str, Parameter(help="Why, for the journal and the agent.", show_default=False)]
 _REMEMBER = "Allow the tool for the rest of the run (run), or always with these arguments (always)."
-_ARGS = "Make the call with these arguments instead, a JSON object."
+_ARGS = "Change these arguments of the call, a JSON object; the others stay."
 _ANSWER = "The answer; for an interrupted call, its result."
 _RESULT = "The result of an interrupted call, as JSON."
 
@@ -64,18 +64,36 @@ def approve(
     return run_command(lambda: _approve(where(), run.strip(), reason, args.strip(), remember), debug=debug)
 
 
+def _part_of(args: str, shown: Any) -> dict[str, Any] | None:
+    """The arguments, where they name some of those of the call and not all; None for any other text."""
+    try:
+        given = msgspec.json.decode(args)
+    except msgspec.DecodeError:
+        return None
+    is_some = isinstance(given, dict) and bool(given)
+    return given if is_some and isinstance(shown, dict) and not shown.keys() <= given.keys() else None
+
+
 async def _approve(place: str, run: str, reason: str, args: str, remember: str) -> int:
     from harborage.cli.answers import Approve, parse_arguments
     from harborage.cli.control_target import describe_question, next_step, open_target
     from harborage.cli.questions import is_approval, schema_of, shown_args
     from harborage.runtime.loop.controls import ControlType
+    from harborage.runtime.loop.errors import PayloadInvalidError
+    from harborage.runtime.loop.payload import body_for
 
     async with open_target(place, run) as target:
         question = target.only_question("approve")
-        payload: dict[str, object] = {"token": question.token, "reason": reason}
+        payload: dict[str, Any] = {"token": question.token, "reason": reason}
         changed: dict[str, Any] | None = None
+        shown = shown_args((question.payload or {}).get("args_summary")) if args else None
+        if args and is_approval(question) and (part := _part_of(args, shown)) is not None:
+            try:
+                payload = body_for(question.payload, {**payload, "args": part})
+            except PayloadInvalidError as error:
+                return _wrong_use(f"--{str(error).removeprefix('approve: ')}")
+            args, changed = "", {**(shown or {}), **part}
         if args:
-            shown = shown_args((question.payload or {}).get("args_summary"))
             parsed = parse_arguments(args, shown, schema_of(question))
             if not isinstance(parsed, Approve) or not is_approval(question):
                 return _wrong_use(
