@@ -32,7 +32,7 @@ _WORDS = (
     "package.agent, followed by :NAME unless the agent is called agent. Otherwise the standard assistant does it."
 )
 _MODEL = "The model, such as openai:gpt-5, ollama:qwen3, or local: for the embedded one."
-_FILE = "A file for the run: the model sees a picture, tools read anything else. Can be repeated."
+_FILE = "A file for the run: the model sees a picture, tools read anything else; - is what is piped in."
 _AGENT = "The agent, such as agent.py, if the file that the run names is gone."
 _STORAGE = Parameter(
     help="Where the run is kept: sqlite:FILE, postgres://…, or memory: for not at all.",
@@ -73,14 +73,12 @@ def run(
     file that may hold secrets. Without --model it uses the provider whose key is
     set, else Ollama if it answers, else the embedded model.
 
-    Every step is shown when it happens, and you are asked about calls that need
-    approval. What you type is sent to the agent; /help lists what else you can
-    type. Ctrl-C cancels, twice stops at once, a third time leaves. The run is
-    kept: 'harborage resume' continues it, other terminals can answer it.
+    Every step is shown, and you are asked about calls that need approval. What
+    you type is sent to the agent; /help lists more. Ctrl-C cancels, twice stops
+    at once, a third time leaves. 'harborage resume' continues the run.
 
-    Without a terminal nobody is asked: a run that needs an answer waits for it,
-    and the last line names the command that answers. The goal is read from
-    standard input if none is given, or -; --attach - attaches what is there.
+    Without a terminal a run that needs an answer waits for it, and the last line
+    names the command. The goal is standard input if none is given, or -.
 
     Exit codes:
       0    the goal was reached
