@@ -124,7 +124,9 @@ def test_a_repeated_call_is_shown_as_a_line(piped: Start, provider: Provider) ->
 
 def test_a_run_whose_provider_is_down_is_left_and_resumed(piped: Start, in_pipe: Start, provider: Provider) -> None:
     """Without a terminal the command ends and says how to continue; list, show and doctor say why it waits."""
-    provider.server.script(*[Refusal(failure=Failure.OVERLOADED, retry_after="0")] * 3, "Fine again.")
+    # The last one asks for a wait that outlasts the commands below, however slow the machine is.
+    refusals = [Refusal(failure=Failure.OVERLOADED, retry_after=seconds) for seconds in ("0", "0", "600")]
+    provider.server.script(*refusals, "Fine again.")
     first = piped(*GPT, target="Well?", **provider.env)
     assert first.end() == 5
     assert first.err.count("! interrupted: provider unavailable") == 1  # as it happens
