@@ -47,6 +47,7 @@ MARK: Final = re.compile(r"canary-\d+-")
 FLOW: Final = "research"
 _EVERY: Final = 10_000
 _SETTLES_WITHIN_S: Final = 20.0
+_LOOK_S: Final = 0.005
 _PROMPT_TOKENS: Final = 3
 _MOST_MARKS: Final = 40
 _ENDING: Final = frozenset({"CANCEL"})
@@ -317,8 +318,10 @@ class ServedTenants(Tenants):
     async def settle(self) -> None:
         """Return once no run moves: each has ended or waits for a person."""
         async with asyncio.timeout(_SETTLES_WITHIN_S):
-            while await self._moves():  # noqa: ASYNC110 - the record is asked, whoever writes it
-                await asyncio.sleep(0.001)
+            calm = 0
+            while calm < 2:  # runs and pauses are not read at one moment, so that one look may miss a change
+                calm = 0 if await self._moves() else calm + 1
+                await asyncio.sleep(_LOOK_S)
 
     async def _moves(self) -> bool:
         live = (await self.runtime.parts.store.runs(RunQuery(statuses=LIVE, limit=_EVERY))).rows
