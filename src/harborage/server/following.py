@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET
 
 from harborage.events import EventType, LLMCompletionChunkPayload, Subscription
+from harborage.events.payloads.control import ControlLifecyclePayload
 from harborage.events.payloads.planner import DecisionPayload
 from harborage.events.payloads.tools import (
     ToolCompletedPayload,
@@ -101,6 +102,7 @@ class Rejected(msgspec.Struct, frozen=True):
 Shown: TypeAlias = Wrote | Reasoned | Ended | Decided | Called | Returned | Rejected
 
 _ASKS = frozenset({EventType.TOOL_APPROVAL_REQUESTED, EventType.PAUSE_REQUESTED})
+_FAILED = "failed"
 
 
 class Going(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,12 +147,18 @@ async def follow(services: Services, going: Going) -> AsyncGenerator[Shown, None
         if not going.is_new and await is_asking(run):
             return
         async for event in events:
-            if event.type in _ASKS and await is_asking(run):
+            if _may_ask(event) and await is_asking(run):
                 return
             if (shown := _shown(event, run.id)) is not None:
                 yield shown
     with suppress(RunFailedError):  # the last event may come before what it tells of is recorded
         await run.finished()
+
+
+def _may_ask(event: Event) -> bool:
+    """Whether a question may be open since an event: a new one, or one whose answer could not be used."""
+    payload = event.payload
+    return event.type in _ASKS or (isinstance(payload, ControlLifecyclePayload) and payload.outcome == _FAILED)
 
 
 def _shown(event: Event, run_id: str) -> Shown | None:

@@ -12,6 +12,7 @@ from harborage.errors import HarborageError
 from harborage.planner import PauseReason
 from harborage.runtime.loop.controls import ControlType
 from harborage.runtime.loop.pauses import PauseDecision
+from harborage.runtime.loop.payload import body_for
 from harborage.runtime.pending import Question
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ async def send_answer(run: Run[Any], pause: Pause, answer: Answer, *, event_id: 
         return False
     if event_id:
         control, payload = _control(pause, answer)
-        return await run.control(control, payload, event_id=event_id)
+        return await run.control(control, body_for(pause.payload, payload), event_id=event_id)
     match answer:
         case Dropped():
             return await run.reject(answer.reason, token=pause.token)

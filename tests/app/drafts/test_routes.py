@@ -227,7 +227,17 @@ async def test_no_link_is_followed(editor: Editor, tmp_path_factory: pytest.Temp
     )
     (editor.root / ".harborage" / "drafts" / "acme" / "ben").symlink_to(outside)
     assert await editor.code("POST", "", {"name": "shop"}, who=BEN) == (400, "unsafe_path")
+    place.with_name("other").symlink_to(outside)
+    assert await editor.code("DELETE", "/other") == (400, "unsafe_path")
     assert [one.name for one in outside.iterdir()] == ["secret"]
+
+
+async def test_a_path_that_is_too_deep_is_refused(editor: Editor) -> None:
+    """Each folder on the way to a file is open while a draft is read: a few deep drafts could use up what the server
+    may open."""
+    draft = await editor.create()
+    assert (await editor.call("PATCH", f"/{draft}/files/{'a/' * 15}b", {"content": "x"})).status == 200
+    assert await editor.code("PATCH", f"/{draft}/files/{'a/' * 16}b", {"content": "x"}) == (400, "unsafe_path")
 
 
 async def test_an_identity_that_is_no_folder_is_refused(editor: Editor) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from decimal import Decimal
 from typing import Any
 
 import httpx2
@@ -299,6 +300,36 @@ async def test_a_rejection_and_a_verdict_as_data_are_answers_too() -> None:
         edited = {"token": told["token"], "approved": True, "editedArgs": {"order": "A-1", "euros": 3}}
         more = await peer.send(edited, task=events[0].task.id)
         assert any("refunded 3 for A-1" in str(event) for event in more)
+
+
+async def test_arguments_that_the_tool_does_not_take_are_asked_again() -> None:
+    """The call keeps waiting, and the peer is told why at once; arguments that are left out stay as they were."""
+    async with talking(*ASKS) as peer:
+        task = (await peer.send("refund it"))[0].task.id
+        for wrong in ({"order": 5}, {"order": "A-1", "euros": 3, "more": 1}):
+            (event,) = await peer.send({"approved": True, "editedArgs": wrong}, task=task)
+            assert peer.state(event.task) == "input_required"
+            assert "does not take these arguments" in get_message_text(event.task.status.message)
+        more = await peer.send({"approved": True, "editedArgs": {"euros": 3}}, task=task)
+        assert any("refunded 3 for A-1" in str(event) for event in more)
+
+
+async def test_arguments_that_only_the_worker_can_check_are_asked_again_too(tmp_path: Any) -> None:
+    """The schema says nothing against them, so they are sent; the peer does not wait for a run that waits for it."""
+
+    @tool(effects="external", approval="always")
+    async def pay(euros: Decimal) -> str:
+        """Pay an amount."""
+        return f"paid {euros}"
+
+    agent = support(calls_tools(("pay", {"euros": "5"})), "Done.", tools=(pay,))
+    async with hosting(agent, storage=f"sqlite:{tmp_path}/db") as base, a2a_client(base, version="1.0") as peer:
+        task = (await peer.send("pay it"))[0].task.id
+        wrong = {"approved": True, "editedArgs": {"euros": "five"}}
+        more = await peer.send(wrong, task=task)
+        last = more[-1].status_update if more[-1].HasField("status_update") else more[-1].task
+        assert peer.state(last) == "input_required"
+        assert text_of(await peer.send("yes", task=task)) == "Done."
 
 
 async def test_words_that_are_no_verdict_are_asked_again() -> None:

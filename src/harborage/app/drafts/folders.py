@@ -17,6 +17,9 @@ MOST_FILE_BYTES: Final = 1024 * 1024
 MOST_FILES: Final = 500
 
 _MOST_PATH_CHARS: Final = 512
+_MOST_PARTS: Final = 16
+"""Each folder on the way is an open file while a draft is read."""
+
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -32,12 +35,14 @@ def path_parts(text: str) -> tuple[str, ...]:
     """Return the parts of a relative path.
 
     Raises:
-        UnsafeDraftPathError: it is blank, absolute or too long, or has a part such as `..`.
+        UnsafeDraftPathError: it is blank, absolute, too long or too deep, or has a part such as `..`.
     """
     parts = tuple(text.split("/"))
-    if len(text) > _MOST_PATH_CHARS or not all(is_part(one) for one in parts):
+    is_short = len(text) <= _MOST_PATH_CHARS and len(parts) <= _MOST_PARTS
+    if not is_short or not all(is_part(one) for one in parts):
         raise UnsafeDraftPathError(
-            f"a path is relative, of up to {_MOST_PATH_CHARS} characters, and has no part like '..'"
+            f"a path is relative, of up to {_MOST_PATH_CHARS} characters and {_MOST_PARTS} parts, "
+            "and has no part like '..'"
         )
     return parts
 
@@ -178,7 +183,13 @@ def changed_at(root: int) -> float:
 
 
 def remove_folder(name: str, at: int) -> bool:
-    """Remove a folder with all that is in it; return False if there is none."""
+    """Remove a folder with all that is in it; return False if there is none.
+
+    Raises:
+        UnsafeDraftPathError: it is a link, or no folder.
+    """
+    if _kind(name, at) not in (0, stat.S_IFDIR):
+        raise UnsafeDraftPathError(f"{name} is no folder, or a link")
     try:
         shutil.rmtree(name, dir_fd=at)
     except FileNotFoundError:
