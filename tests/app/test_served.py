@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
+import sys
 from pathlib import Path
 
 import pytest
 
-from harborage.app.served import Program
+from harborage.app.served import PROBE, Program
 from harborage.app.site import Site
 from harborage.app.target import TargetError
 from harborage.identity import Identity
@@ -31,6 +34,21 @@ def program(folder: Path, source: str) -> Program:
 async def test_what_loads_or_fails_with_an_error_passes(tmp_path: Path, source: str) -> None:
     """The error is that of loading it, which tells where it is."""
     await program(tmp_path, source).probe()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no alarms")
+async def test_code_that_hangs_ends_also_when_its_server_was_killed(tmp_path: Path) -> None:
+    """The process that tries it has a limit of its own."""
+    (tmp_path / "clerk.py").write_text(HANGS, "utf-8")
+    words = (sys.executable, "-c", PROBE, str(tmp_path / "clerk.py"), str(tmp_path), "1")
+    process = await asyncio.create_subprocess_exec(*words, cwd=tmp_path)
+    try:
+        async with asyncio.timeout(60):
+            assert await process.wait() == -signal.SIGALRM
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 async def test_the_standard_assistant_needs_no_probe(tmp_path: Path) -> None:

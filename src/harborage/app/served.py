@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,7 +29,7 @@ FAILED: Final = 3
 """The exit code of a probe whose program failed with an error."""
 
 _DEFAULT_FILE: Final = "agent.py"
-_PROBE: Final = "import sys; from harborage.app.served import try_load; try_load(*sys.argv[1:])"
+PROBE: Final = "import sys; from harborage.app.served import try_load; try_load(*sys.argv[1:])"
 
 
 class Program:
@@ -107,9 +109,10 @@ class Program:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
-            _PROBE,
+            PROBE,
             self._target,
             str(self._folder),
+            str(math.ceil(within_s) + 1),
             cwd=self._folder,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
@@ -155,8 +158,13 @@ def default_target(folder: Path) -> str:
     return _DEFAULT_FILE if (folder / _DEFAULT_FILE).is_file() else ""
 
 
-def try_load(target: str, folder: str) -> NoReturn:
-    """Load a program and end the process: with 0, or with `FAILED` where that failed. Never: runs its exit handlers."""
+def try_load(target: str, folder: str, within_s: str) -> NoReturn:
+    """Load a program and end the process: with 0, or with `FAILED` where that failed. Never: runs its exit handlers.
+
+    The process ends after `within_s` seconds in any case, also where the server that started it was killed.
+    """
+    if sys.platform != "win32":
+        signal.alarm(int(within_s))
     try:
         Program(target, Path(folder)).read()
     except Exception:  # noqa: BLE001 - the process that asked loads it again, and tells of the error
