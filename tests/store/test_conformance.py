@@ -89,7 +89,7 @@ async def test_a_store_that_breaks_a_promise_is_noticed(monkeypatch: pytest.Monk
         (Tables, "_end", lambda *_: None),
         (Tables, "_wake", lambda *_: None),
         (Tables, "_take", lambda *_: ()),
-        (Tables, "_publish", lambda *_: (0, 0)),
+        (Tables, "publish", lambda *_: (0, 0)),
         (Tables, "wake_due", lambda *_: None),
     ]
     unseen = []

@@ -77,6 +77,15 @@ NOT_SEEN: Final[Mapping[str, str]] = {
     "server.event_log.Wanted.load": "the runs above are named as well, and no two runs have one id",
     "server.families.search_indexes.reach_of: tenants": "no tenants are nobody's",
     "server.families.search_indexes._tasks: tenant=tenant if": "the owners beside it say the same",
+    "server.families.search_indexes._tasks: user=user if": "the owners beside it say the same",
+    "server.families.events._is_of": "of a bus that stores nothing: its test is in tests/server/families",
+    "server.families.pauses._rows: tenant": "only a flag depends on it: its test is in tests/server/families",
+    "server.families.sessions._find: tenants=(who.tenant_id,) #2": "who has the scope may see what the third finds",
+    "server.dispatch.Dispatcher._run: method.identity is": "another principal is refused, or needs the scope for it",
+    "server.stream.Streams._opened: asked.is_admin #2": "whether it is audited: its test is in tests/server",
+    "runtime.host.Runtime._count_runs": "a limit of runs at once: its test is in tests/runtime",
+    "store.memory.views.total_sessions": "a yes or no: its test is in the conformance suite of stores",
+    "store.memory.views._is_owned": "its tests are in the conformance suite of stores",
 }
 """By the beginning of their names, filters of which no request can show that they are gone; and why."""
 

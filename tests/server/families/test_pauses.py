@@ -104,7 +104,8 @@ async def test_a_resumed_pause_says_how(served: Served) -> None:
     assert (row["state"], row["decision"], "truncated" in reply) == ("resumed", "approve", False)
     assert row["by"] == {"tenant": "acme", "user": "ada", "session": "s-1"}
     assert not row["resumed_at"].startswith("0001")
-    assert (await served.wire.post("pause.list", asked, who=BEN)).json["truncated"] is True
+    for other in (BEN, Identity("globex", ADA.user_id, ADA.session_id)):
+        assert (await served.wire.post("pause.list", asked, who=other)).json["truncated"] is True
 
 
 async def test_a_heavy_payload_goes_to_the_artifacts(served: Served) -> None:

@@ -93,6 +93,7 @@ def shown() -> Iterator[tuple[RunQuery, list[str]]]:
     yield RunQuery(tenant=ME.tenant_id, owners=(Owner("other"), Owner(ME.tenant_id, "", OTHERS[1].session_id)),
                    shown=(Status.PENDING,)), ["foreign", "new"]  # fmt: skip
     yield RunQuery(owners=(Owner(ME.tenant_id, ME.user_id, "unknown"),)), []
+    yield RunQuery(owners=(Owner(OTHERS[0].tenant_id),)), []
 
 
 async def runs_are_found_as_people_see_them(bench: StoreBench) -> None:
