@@ -223,9 +223,13 @@ async def test_a_tree_calls_tools_and_pauses():
         assert (await run.finished()).payload == ["approve"]
 
 
+def _raise(run):
+    raise RuntimeError("no answer")
+
+
 async def test_a_step_that_fails_fails_the_run():
     """A step's error ends the run with the step's place in the text."""
-    tree = DeterministicPlanner([FinishStep("goal", when=lambda run: False), FinishStep("nowhere")])
+    tree = DeterministicPlanner([FinishStep("goal", when=lambda run: False), FinishStep("goal", when=_raise)])
     async with Runtime(planner=tree) as rt:
         run = await rt.start("root", who=WHO)
         with pytest.raises(RunFailedError, match="step 1 failed") as caught:
