@@ -24,7 +24,6 @@ _STDERR: pytest.StashKey[int] = pytest.StashKey()
 _CAP: pytest.StashKey[Any] = pytest.StashKey()
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]+")
 _TEMPORARY = tempfile.gettempdir() + os.sep
-_WRITES_NO_BYTECODE = sys.dont_write_bytecode
 # Hundreds of processes that the tests start read the package, and each run reads the tests. So what is compiled here is
 # kept, also where the environment says otherwise; not what the tests write and import themselves.
 sys.dont_write_bytecode = False
@@ -102,7 +101,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish() -> None:
     """Nearly every module is imported by now, and what is there stays: the collector need not look at it again."""
-    sys.dont_write_bytecode = _WRITES_NO_BYTECODE
+    sys.dont_write_bytecode = True
     gc.freeze()
 
 

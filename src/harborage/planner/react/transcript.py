@@ -266,8 +266,12 @@ def _render_steering_text(injection: SteeringInjection) -> str:
             return render_injected_context(injection.payload)
 
 
+_NOT_A_MODELS: Final = frozenset({"agent", "output"})
+"""What the runtime fills in, and a model does not, when it spawns a task."""
+
+
 def _encode_spawn_args(spawn: SpawnTask) -> bytes:
-    spec = {name: getattr(spawn.spec, name) for name in spawn.spec.__struct_fields__ if name != "agent"}
+    spec = {name: getattr(spawn.spec, name) for name in spawn.spec.__struct_fields__ if name not in _NOT_A_MODELS}
     group = {"group_id": spawn.group_id} if spawn.group_id else {}
     return codec.encode({"kind": spawn.kind or "background", "spec": spec, **group})
 

@@ -311,15 +311,12 @@ async def _decide(services: AgentServices, live: LiveRun, run: RunState, account
                 raise
             answer = await _decide_on_shortened(services, live, context, run, counters)
     except BaseException as failure:
-        problem: BaseException = failure
         if limit is not None and limit.end(task, failure):
-            problem = PlannerTimeoutError(limit.seconds)
-        elif is_order_to_stop(failure, task) or isinstance(failure, HistoryMismatchError):
+            late = PlannerTimeoutError(limit.seconds)
+            raise _failed_step(services, run, account, late) from late
+        if is_order_to_stop(failure, task) or isinstance(failure, HistoryMismatchError):
             raise
-        is_passing = services.patience is not None and outage_of(problem) is not None
-        if services.announces and not is_passing and account.refused is None and account.fault is None:
-            _announce_error(services, run, problem)
-        raise PlannerStepError(run.steps, error_reason(problem)) from problem
+        raise _failed_step(services, run, account, failure) from failure
     if limit is not None:
         limit.end(task)
     decision = check_decision(answer)
@@ -450,6 +447,19 @@ def _announce(services: AgentServices, who: Quadruple, step: int, decision: Deci
     if isinstance(decision, Finish):
         finish = PlannerFinishPayload(identity=who, reason=str(decision.reason), occurred_at=now)
         services.emit(EventType.PLANNER_FINISH, who, finish, now)
+
+
+def _failed_step(
+    services: AgentServices, run: RunState, account: StepAccount, problem: BaseException
+) -> PlannerStepError:
+    """Return the error of a step without a decision, and announce `problem`, unless the step is to be tried again.
+
+    The caller of a planner keeps no name for its error, which holds the frame: a run would be left in a cycle.
+    """
+    is_passing = services.patience is not None and outage_of(problem) is not None
+    if services.announces and not is_passing and account.refused is None and account.fault is None:
+        _announce_error(services, run, problem)
+    return PlannerStepError(run.steps, error_reason(problem))
 
 
 def _announce_error(services: AgentServices, run: RunState, error: BaseException) -> None:
