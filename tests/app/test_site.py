@@ -15,7 +15,7 @@ from harborage.app.site import Site
 from harborage.app.target import TargetError
 from harborage.events import Event, EventType, Filter
 from harborage.identity import Identity
-from harborage.server.auth.gate import MAX_TOLD, TokenGate
+from harborage.server.auth.gate import MAX_REJECTED, TokenGate
 from harborage.server.auth.tokens import Reason, TokenRejectedError
 from harborage.server.services import ServerOptions
 from harborage.testing.clock import FakeClock
@@ -153,7 +153,7 @@ async def test_the_gate_is_closed_with_the_site(file: Callable[[str], Path]) -> 
         options=ServerOptions(),
     )
     async with site:
-        for _ in range(MAX_TOLD + 1):
+        for _ in range(MAX_REJECTED + 1):
             assert (await Wire(site.server).post("runtime.info", headers={"authorization": "Bearer x"})).status == 401
         assert clock.armed == 1
     assert clock.armed == 0

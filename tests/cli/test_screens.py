@@ -74,7 +74,10 @@ def screen_of(terminal: Terminal, width: int) -> str:
     text = re.sub(r"\b\d+(?:\.\d+)? (?:ms|s)\b(?: in all)?", "T s", text)
     text = re.sub(r"\d\d:\d\d(?::\d\d)?|\d{4}-\d\d-\d\d", "TIME", text)
     text = text.replace("  (T s)", "")  # a moment that took no millisecond is not shown
-    return re.sub(r" {2,}(?=T s|HANDLE)", "  ", text)
+    text = re.sub(r" {2,}(?=T s|HANDLE)", "  ", text)
+    # A column is as wide as its widest time, and a goal is cut where the others leave room.
+    text = re.sub(r"(?<=[A-Z]{3}) {2,}(?=[A-Z]{4}\b)", "  ", text)
+    return re.sub(r"(Restock whatever)[^\n]*…", r"\1…", text)
 
 
 def held(name: str, width: int, shown: str) -> None:
