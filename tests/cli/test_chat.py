@@ -114,7 +114,9 @@ def test_what_is_typed_while_it_answers_steers_it(at_terminal: Start) -> None:
     screen.expect("Enter sends")
     screen.type("linger\r")
     screen.expect("▸ linger()")
-    screen.type("\x03\x03")
+    screen.type("\x03")
+    screen.expect("Ctrl-C again stops it now")
+    screen.type("\x03")  # apart from the first: two signals that wait become one
     screen.expect("⊘ cancelled")
     screen.expect("Enter sends")
     screen.type("say still here\r")
