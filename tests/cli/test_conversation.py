@@ -165,9 +165,7 @@ def talk() -> Start:
         clock = FakeClock()
         options = RuntimeOptions(approval_ttl=timedelta(hours=1), pause_ttl=timedelta(hours=1))
         policies = {"publish": AlwaysDeny()}
-        async with Runtime(
-            planner=Words(), tools=[tool], approvals=policies, options=options, clock=clock
-        ) as runtime:
+        async with Runtime(planner=Words(), tools=[tool], approvals=policies, options=options, clock=clock) as runtime:
             run = await runtime.start(goal, who=WHO)
             yield Talk(runtime, run, clock, approves=approves, is_alone=is_alone, **more)
 

@@ -562,3 +562,21 @@ async def test_a_subscriber_gets_what_is_being_stored_when_the_commit_of_a_run_f
     assert isinstance(stored.exception(), RefusedError) is refuses
     assert [name for name in names(subscription.drain()) if name] == (["second"] if refuses else ["first", "second"])
     await bus.aclose()
+
+
+async def test_a_look_at_the_store_delivers_what_waits_for_an_event_that_is_refused() -> None:
+    """The end of a session is looked up while its first event is on its way, and its run's later one waits for that."""
+    store = SlowAnsweringStore(refuses=True)
+    bus = DurableEventBus(store)
+    subscription = bus.subscribe(MINE)
+    stored = asyncio.create_task(bus.publish(an_event("first")))
+    await settle()
+    following = asyncio.create_task(bus.follow(MINE))
+    event, data = bus.prepare(an_event("second"))
+    bus.deliver([event], await store.commit(Commit(who=ME.identity, events=(data,))))
+    await following
+    assert names(subscription.drain()) == ["second"]
+    store.may_answer.set()
+    await asyncio.wait([stored])
+    assert isinstance(stored.exception(), RefusedError)
+    await bus.aclose()

@@ -20,7 +20,7 @@ from cyclopts import Parameter
 from harborage.cli.pinned import Json as Json
 from harborage.cli.pinned import Quiet as Quiet
 from harborage.cli.pinned import fail
-from harborage.cli.storage import URL_VARIABLE, flag
+from harborage.cli.storage import URL_VARIABLE, flag, run_interruptible
 from harborage.errors import HarborageError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def run_pinned(
 ) -> int:
     """Run a command's coroutine and return its exit code; an error is printed in the fixed form."""
     try:
-        return asyncio.run(work())
+        return run_interruptible(work)
     except KeyboardInterrupt:
         return _INTERRUPTED
     except Exception as error:  # noqa: BLE001 - every error becomes one line

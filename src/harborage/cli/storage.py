@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -259,13 +261,38 @@ def allow_agent(target: str, folder: Path, *, run_id: str, command: str) -> None
     remember_started(target, folder)
 
 
+def run_interruptible(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Run a command's coroutine in an event loop of its own, and return its exit code.
+
+    Raises:
+        KeyboardInterrupt: the person pressed Ctrl-C.
+    """
+    return asyncio.run(_woken_by_signals(work))
+
+
+async def _woken_by_signals(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Await `work` in an event loop that every signal wakes.
+
+    Python's own handler of Ctrl-C is called by the interpreter, which sleeps with its event loop: a signal that comes
+    just before that would wait for whatever wakes it next. A loop with a signal handler wakes for all of them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return await work()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGWINCH, lambda: None)
+    try:
+        return await work()
+    finally:
+        loop.remove_signal_handler(signal.SIGWINCH)
+
+
 def run_command(work: Callable[[], Coroutine[Any, Any, int]], *, debug: bool = False) -> int:
     """Run a command's coroutine and return its exit code; an error becomes one line on stderr.
 
     The code is 2 for wrong use (no such database, run, agent or step), else 1. `debug` shows the traceback, too.
     """
     try:
-        return asyncio.run(work())
+        return run_interruptible(work)
     except KeyboardInterrupt:
         return _INTERRUPTED
     except Exception as error:  # noqa: BLE001 - every error becomes one line

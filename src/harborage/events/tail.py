@@ -94,6 +94,7 @@ class Tail:
         """Deliver the events that `add` holds, if no later one has."""
         if self.last is None and self._ahead:
             self.last = min(self._ahead) - self._step
+        if not self._lock.locked():
             self._deliver_consecutive()
 
     async def start(self) -> None:
@@ -106,6 +107,7 @@ class Tail:
             self._found = self.last
             for number in sorted(number for number in self._ahead if number <= self._found):
                 self._deliver(self._ahead.pop(number))
+            self._deliver_consecutive()
 
     async def read_on(self, *, before: int | None = None) -> None:
         """Read and deliver the events after the last delivered one; with `before` only those of lower numbers.
