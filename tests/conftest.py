@@ -13,7 +13,6 @@ import os
 import re
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,7 +22,6 @@ from hypothesis import HealthCheck, settings
 _STDERR: pytest.StashKey[int] = pytest.StashKey()
 _CAP: pytest.StashKey[Any] = pytest.StashKey()
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]+")
-_TEMPORARY = tempfile.gettempdir() + os.sep
 # Hundreds of processes that the tests start read the package, and each run reads the tests. So what is compiled here is
 # kept, also where the environment says otherwise; not what the tests write and import themselves.
 sys.dont_write_bytecode = False
@@ -36,14 +34,14 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(autouse=True)
-def modules_stay() -> Iterator[None]:
+def modules_stay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test may drop or replace a module of the package: another one patches what it imported from it. Modules that a
     test wrote itself go with it: another one may write some of the same name."""
-    known = set(sys.modules)
+    known, temporary = set(sys.modules), f"{tmp_path_factory.getbasetemp()}{os.sep}"
     before = {name: module for name, module in sys.modules.items() if name.startswith("harborage.")}
     yield
     for name in set(sys.modules) - known:
-        if (getattr(sys.modules[name], "__file__", None) or "").startswith(_TEMPORARY):
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(temporary):
             del sys.modules[name]
     lost = [name for name, module in before.items() if sys.modules.get(name) is not module]
     assert not lost, f"modules that the test dropped or replaced: {lost}"
