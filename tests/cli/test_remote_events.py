@@ -50,9 +50,14 @@ async def test_events_that_are_kept_are_shown(host: Host, typed: Typed) -> None:
 async def test_events_are_followed_until_ctrl_c(host: Host) -> None:  # noqa: F811
     """A second process watches a run that begins later; Ctrl-C ends it with 130."""
     words = ["events", "--follow", "--json", "--type", "task.completed", "--after", "0"]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", COMMAND, *words, stdout=asyncio.subprocess.PIPE, env=dict(os.environ)
-    )
+    # A shell lets what it runs in the background ignore Ctrl-C, and the tests may be that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", COMMAND, *words, stdout=asyncio.subprocess.PIPE, env=dict(os.environ)
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
     async with asyncio.timeout(WITHIN_S):
         run = await finished(host)
         assert process.stdout is not None
