@@ -205,7 +205,7 @@ def _without_own_audit(events: Sequence[Event]) -> Iterator[Event]:
 
 
 def _named_in(payload: Any) -> Identity | None:
-    """Return whom a payload names as its owner; None where it names nobody, or leaves a part blank."""
+    """Return whom a payload names as its owner; None where it names none, or leaves a part blank."""
     if not isinstance(payload, RedactedMap):
         owner = getattr(payload, "identity", None)
         parts = [getattr(owner, name, "") for name in _PARTS]

@@ -177,7 +177,7 @@ class _Serving:
         try:
             return await self._answer(request)
         except ClientDisconnect:
-            return Response(status_code=400)  # nobody reads it
+            return Response(status_code=400)  # its peer is gone
         except DraftError as error:
             return _refusal(error.code, str(error), error.hint)
         except PeerTooSlowError:

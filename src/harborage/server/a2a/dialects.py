@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Dialect:
-    """How a version spells what a peer is told."""
+    """How a version spells the values of a peer."""
 
     version: ClassVar[str]
     user: ClassVar[str]
@@ -37,24 +37,24 @@ class Dialect:
 
     def task(self, task: Task) -> dict[str, Any]:
         """Spell a task."""
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "id": task.id,
             "contextId": task.context,
             "status": self._status(task.status, task.id, task.context),
         }
         if task.artifacts:
-            told["artifacts"] = [self._artifact(one) for one in task.artifacts]
-        return told
+            fields["artifacts"] = [self._artifact(one) for one in task.artifacts]
+        return fields
 
     def _change(self, change: StatusChange) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "taskId": change.id,
             "contextId": change.context,
             "status": self._status(change.status, change.id, change.context),
         }
         if change.about:
-            told["metadata"] = {"harborage": change.about}
-        return told
+            fields["metadata"] = {"harborage": change.about}
+        return fields
 
     def _piece(self, piece: ArtifactPiece) -> dict[str, Any]:
         return {
@@ -66,10 +66,10 @@ class Dialect:
         }
 
     def _status(self, status: Status, task: str, context: str) -> dict[str, Any]:
-        told: dict[str, Any] = {"state": self.state(status.state), "timestamp": _time(status.at)}
+        fields: dict[str, Any] = {"state": self.state(status.state), "timestamp": _time(status.at)}
         if status.said is not None:
-            told["message"] = self._said(status.said, task, context)
-        return told
+            fields["message"] = self._said(status.said, task, context)
+        return fields
 
     def _said(self, said: Said, task: str, context: str) -> dict[str, Any]:
         return {
@@ -187,8 +187,8 @@ class Frames:
 
     def error(self, body: dict[str, Any]) -> dict[str, Any]:
         """Spell a refusal."""
-        told = body if self._dialect.has_named_errors else {**body, "code": _known_before(body["code"])}
-        return {"jsonrpc": "2.0", "id": self._id, "error": told}
+        fields = body if self._dialect.has_named_errors else {**body, "code": _known_before(body["code"])}
+        return {"jsonrpc": "2.0", "id": self._id, "error": fields}
 
     def update(self, update: Update) -> bytes:
         """Spell an event of a stream."""

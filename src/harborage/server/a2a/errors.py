@@ -58,11 +58,11 @@ class RpcError(HarborageError):
     def body(self) -> dict[str, Any]:
         """What the peer reads."""
         reason = _REASONS.get(self.code)
-        told: dict[str, Any] = {"code": self.code, "message": str(self)}
+        fields: dict[str, Any] = {"code": self.code, "message": str(self)}
         if reason is not None:
             kind = "type.googleapis.com/google.rpc.ErrorInfo"
-            told["data"] = [{"@type": kind, "reason": reason, "domain": "a2a-protocol.org"}]
-        return told
+            fields["data"] = [{"@type": kind, "reason": reason, "domain": "a2a-protocol.org"}]
+        return fields
 
 
 def task_not_found() -> RpcError:
@@ -76,7 +76,7 @@ def bad_params(message: str) -> RpcError:
 
 
 def refusal_of(error: Exception, logger: logging.Logger) -> RpcError:
-    """Return how a failure is answered; one that nobody expected is logged, and nothing of it is shown."""
+    """Return how a failure is answered; an unexpected one is logged, and nothing of it is shown."""
     if isinstance(error, RpcError):
         return error
     text = error_text(error)

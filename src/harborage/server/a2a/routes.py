@@ -132,7 +132,7 @@ class A2ARoutes:
         """Answer the public card of an agent, which needs no token."""
         try:
             return json_response(card_of(self._agent(request), self._base_url(request)), headers=_CARD_HEADERS)
-        except Exception as error:  # noqa: BLE001 - every failure is answered, and logged where nobody expected it
+        except Exception as error:  # noqa: BLE001 - every failure is answered, and logged where it is unexpected
             refused = self._refused(error)
             status = refused.status if refused.status != 200 else 500
             return json_response({"error": refused.body}, status)
@@ -159,8 +159,8 @@ class A2ARoutes:
             )
             return await self._do(does, asked, request)
         except (ClientGoneError, ClientDisconnect):
-            return Response(status_code=400)  # nobody reads it
-        except Exception as error:  # noqa: BLE001 - every failure is answered, and logged where nobody expected it
+            return Response(status_code=400)  # its peer is gone
+        except Exception as error:  # noqa: BLE001 - every failure is answered, and logged where it is unexpected
             refused = self._refused(error)
             headers = {"www-authenticate": "Bearer"} if refused.status == 401 else {}
             headers |= CLOSE if isinstance(error, PeerTooSlowError) else {}
@@ -182,20 +182,20 @@ class A2ARoutes:
             case "get":
                 task = read_params(params, TaskParams).id
                 run, row = await tasks.find(agent, task, who, session)
-                told = dialect.task(await tasks.shown(run, row))
+                answer = dialect.task(await tasks.shown(run, row))
             case "cancel":
                 work = tasks.cancel(agent, read_params(params, TaskParams).id, who, session)
-                told = dialect.task(await self.requests.hold(request.receive, work))
+                answer = dialect.task(await self.requests.hold(request.receive, work))
             case "list":
                 listed = read_params(params, ListParams)
                 if session and listed.context_id not in ("", session):
                     raise bad_params("contextId and the header X-Harbor-Session name two sessions; send one")
-                told = await list_tasks(self._services, tasks, agent, listed, who, dialect)
+                answer = await list_tasks(self._services, tasks, agent, listed, who, dialect)
             case "card":
-                told = card_of(agent, self._base_url(request), is_extended=True)
+                answer = card_of(agent, self._base_url(request), is_extended=True)
             case _:
                 raise no_push()
-        return json_response(frames.result(told))
+        return json_response(frames.result(answer))
 
     async def _send(self, asked: _Asked, request: Request) -> Response:
         """Answer a message with its task: once it ends or asks, or at once where the peer does not wait."""
@@ -214,12 +214,12 @@ class A2ARoutes:
         def last(error: Exception) -> bytes:
             return asked.frames.last(self._refused(error).body)
 
-        async def told() -> AsyncGenerator[bytes, None]:
+        async def frames_of_stream() -> AsyncGenerator[bytes, None]:
             async with aclosing(asked.tasks.updates(begun)) as updates:
                 async for update in updates:
                     yield asked.frames.update(update)
 
-        return self.requests.stream(told(), close=begun.close, last_frame=last)
+        return self.requests.stream(frames_of_stream(), close=begun.close, last_frame=last)
 
 
 def _read_call(body: bytes) -> dict[str, Any]:

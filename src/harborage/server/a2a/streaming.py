@@ -30,7 +30,7 @@ class Teller:
         self._is_over = False
 
     def take(self, shown: Shown, at: datetime) -> Iterator[Update]:
-        """Yield what a peer is told of something that happened."""
+        """Yield the updates that a peer gets of something that happened."""
         match shown:
             case Wrote():
                 yield self._write(shown.text)
@@ -54,8 +54,8 @@ class Teller:
         """Yield the end: the whole answer where not all of it was sent, and where the task is now."""
         for artifact in task.artifacts:
             is_sent = bool(self._text) and artifact.parts == (Text(self._text),)
-            told = Artifact(artifact.id, _NOTHING) if is_sent else artifact
-            yield ArtifactPiece(task.id, task.context, told, is_behind=is_sent, is_last=True)
+            piece = Artifact(artifact.id, _NOTHING) if is_sent else artifact
+            yield ArtifactPiece(task.id, task.context, piece, is_behind=is_sent, is_last=True)
         yield StatusChange(task.id, task.context, task.status)
 
     def _write(self, text: str) -> Update:
@@ -64,8 +64,8 @@ class Teller:
         piece = Artifact(ANSWER, (Text(text),))
         return ArtifactPiece(self._task.id, self._task.context, piece, is_behind=is_behind)
 
-    def _call(self, at: datetime, **told: Any) -> Update:
-        call = {name: value for name, value in told.items() if value is not None}
+    def _call(self, at: datetime, **fields: Any) -> Update:
+        call = {name: value for name, value in fields.items() if value is not None}
         return StatusChange(self._task.id, self._task.context, Status(State.WORKING, at), {"call": call})
 
 

@@ -77,7 +77,7 @@ class Begun(msgspec.Struct, frozen=True):
     problem: str = ""
 
     def close(self) -> None:
-        """Free the subscription, if nobody reads it."""
+        """Free the subscription, if it has no reader."""
         self.going.close()
 
 
@@ -128,7 +128,7 @@ class Tasks:
         return Begun(Going(run=run, after=after, is_new=not begun.is_known, subscription=opened))
 
     async def _go_on(self, run: Run[Any], message: Message) -> Begun:
-        """Answer what a run asks; one that asks nothing is told the words."""
+        """Answer what a run asks; one that asks nothing gets the words as a message."""
         opened, after = self._subscribe(run.who.identity)
         problem = ""
         try:
@@ -296,7 +296,7 @@ class Tasks:
 
 
 def state_of(row: RunRow) -> State:
-    """Return the state that a row tells; whether it asks something is not in it."""
+    """Return the state in a row; whether it asks something is not in it."""
     match row.status:
         case RunStatus.PENDING:
             return State.SUBMITTED
@@ -340,14 +340,14 @@ def _asking(question: Question, problem: str) -> Said:
     """What a run asks, for people and for programs."""
     text = "\n\n".join(filter(None, [problem, question_text(question), how_to_answer(question)]))
     schema, deadline = schema_of(question.pause), question.deadline
-    told: dict[str, Any] = {"token": question.token, "takes": "approval" if takes_verdict(question) else "value"}
+    fields: dict[str, Any] = {"token": question.token, "takes": "approval" if takes_verdict(question) else "value"}
     if question.tool:
-        told |= {"tool": question.tool, "args": question.args}
+        fields |= {"tool": question.tool, "args": question.args}
     if schema is not None:
-        told["schema"] = schema
+        fields["schema"] = schema
     if deadline is not None:
-        told["deadline"] = deadline.isoformat()
-    return Said(question.token, (Text(text), Data(told)))
+        fields["deadline"] = deadline.isoformat()
+    return Said(question.token, (Text(text), Data(fields)))
 
 
 def _answer_of(question: Question, message: Message) -> Answer | None:

@@ -1,4 +1,4 @@
-"""What a peer is told: tasks with their states, messages and artifacts, whatever the version of the protocol."""
+"""What a peer gets: tasks with their states, messages and artifacts, whatever the version of the protocol."""
 
 from __future__ import annotations
 

@@ -131,8 +131,8 @@ class McpTasks:
             asked = {one.token: self._request(one) for one in questions}
             if asked:
                 return {**await self._task(run, "input_required"), "inputRequests": asked}
-        told = {"statusMessage": view.next} if view.status == "waiting" else {}
-        return {**await self._task(run, _STATUSES[view.status]), **told}
+        fields = {"statusMessage": view.next} if view.status == "waiting" else {}
+        return {**await self._task(run, _STATUSES[view.status]), **fields}
 
     async def _wait(self, context: Any, params: Any) -> Any:
         """Return the result of a call, once its run has ended."""
@@ -168,7 +168,7 @@ class McpTasks:
             try:
                 await self._take(run, await self._desk.question(run, token), said)
             except (NotFoundError, PauseError, AnsweredBeforeError):
-                continue  # what nobody asked, or somebody else has answered, is no error of the client
+                continue  # what was not asked, or is answered already, is no error of the client
             except AnswerUnfitError as error:
                 raise self._errors.MCPError(self._types.INVALID_PARAMS, str(error)) from error
         return {}
@@ -206,9 +206,9 @@ class McpTasks:
 
     async def _task_before(self, run: Run[Any], view: RunView) -> dict[str, Any]:
         """A task as the revision 2025-11-25 spells it."""
-        told = await self._task(run, _STATUSES_BEFORE[view.status])
-        told["ttl"], told["pollInterval"] = told.pop("ttlMs"), told.pop("pollIntervalMs")
-        return {**told, **({"statusMessage": view.next} if view.next and view.status == "waiting" else {})}
+        fields = await self._task(run, _STATUSES_BEFORE[view.status])
+        fields["ttl"], fields["pollInterval"] = fields.pop("ttlMs"), fields.pop("pollIntervalMs")
+        return {**fields, **({"statusMessage": view.next} if view.next and view.status == "waiting" else {})}
 
     def _request(self, question: Question) -> dict[str, Any]:
         made = self._types.ElicitRequest(params=self._form_of(question))
