@@ -6,6 +6,7 @@ VENV ?= .venv
 AGENT ?= examples/release_notes.py
 ASK ?= Draft the release notes
 JOBS ?= 2
+NPM ?= npm
 
 BIN := $(VENV)/bin
 # A person's own pip settings (index, certificates, cache) are kept; those that would install past .venv are not.
@@ -21,11 +22,11 @@ SITE_VENV := .venv-site
 SITE := site
 
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate chaos attack soak adapters lint types check bench docs site fix lock clean stale
+.PHONY: help run test simulate chaos attack soak adapters lint types check bench docs site console console-check fix lock clean stale
 export AGENT ASK
 
 help: ## list these jobs
-	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
 
 run: $(VENV)/.core ## run the example agent in this terminal (ASK="…" AGENT=file.py)
 	@$(BIN)/harborage run "$$AGENT" "$$ASK"
@@ -73,6 +74,14 @@ site: $(SITE_VENV)/.ready ## build the documentation as static pages in site/ (o
 	@$(SITE_VENV)/bin/python -m sphinx --quiet --fail-on-warning --keep-going -j auto -d $(SITE_VENV)/doctrees docs $(SITE)
 	@echo "$(SITE)/index.html"
 
+console: console/node_modules/.ready ## build the console that dev and serve show in a browser (needs node with npm)
+	@$(NPM) --prefix console run --silent build -- --logLevel warn
+
+console-check: console/node_modules/.ready ## build the console, check its types and run its unit tests
+	@$(NPM) --prefix console run --silent check
+	@$(NPM) --prefix console run --silent test
+	@$(NPM) --prefix console run --silent build -- --logLevel warn
+
 fix: $(VENV)/.ready ## format, and mend what the linter can
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format --quiet .
@@ -89,7 +98,8 @@ lock: ## pin the dependencies of pyproject.toml again (needs uv: pip install uv)
 	  || exit 1; done
 
 clean: ## remove .venv and every cache
-	@rm -rf $(VENV) $(ADAPTER_VENVS) $(SITE_VENV) $(SITE) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage dist
+	@rm -rf $(VENV) $(ADAPTER_VENVS) $(SITE_VENV) $(SITE) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage dist \
+	  console/node_modules src/harborage/server/console
 
 $(VENV)/.made: requirements.lock requirements-dev.lock $(STALE)
 	@command -v $(PYTHON) >/dev/null || { \
@@ -124,6 +134,11 @@ $(ADAPTER_VENVS)/%/.installed: requirements-adapters-%.lock
 
 $(ADAPTER_VENVS)/%/.ready: $(ADAPTER_VENVS)/%/.installed pyproject.toml
 	@$(PIP_ENV) $(@D)/bin/python $(PIP_ARGS) install -qq --no-deps --no-build-isolation --editable .
+	@touch $@
+
+console/node_modules/.ready: console/package-lock.json
+	@command -v $(NPM) >/dev/null || { echo "No '$(NPM)' here; install Node.js 20.19 or newer, or name yours: make NPM=/path/to/npm" >&2; exit 1; }
+	@$(NPM) --prefix console ci --silent
 	@touch $@
 
 $(SITE_VENV)/.ready: requirements-site.lock pyproject.toml
