@@ -19,7 +19,18 @@ from tests.kit.tables import each_row
 
 # Structs that hold live objects and are never decoded: the types of some of their fields are in layers above.
 NEVER_DECODED = frozenset(
-    {"AgentParts", "AgentSetup", "Call", "CallContext", "OpenSession", "RunContext", "Services", "Setup", "Shared"}
+    {
+        "AgentParts",
+        "AgentSetup",
+        "Call",
+        "CallContext",
+        "OpenSession",
+        "RunContext",
+        "Services",
+        "Setup",
+        "Shared",
+        "SourceServices",
+    }
 )
 
 # Network, database, provider, server, terminal: each belongs to one driver or one command and loads when that is used.

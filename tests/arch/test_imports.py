@@ -21,7 +21,19 @@ Modules = Mapping[Path, ast.Module]
 
 LAYERS: dict[str, frozenset[str]] = {
     "base": frozenset(
-        {"callables", "identity", "errors", "exports", "ids", "clock", "concurrency", "crashes", "codec", "drivers"}
+        {
+            "callables",
+            "identity",
+            "errors",
+            "exports",
+            "ids",
+            "clock",
+            "concurrency",
+            "crashes",
+            "codec",
+            "drivers",
+            "secrets",
+        }
     ),
     "record": frozenset({"events", "state", "store", "artifacts"}),
     "capabilities": frozenset({"llm", "tools", "tasks", "memory", "skills", "sessions", "governance", "telemetry"}),
@@ -50,6 +62,7 @@ SAME_LAYER = frozenset(
         ("crashes", "errors"),
         ("drivers", "errors"),
         ("identity", "errors"),
+        ("secrets", "errors"),
         ("server", "protocol"),
         ("client", "protocol"),
         ("app", "config"),

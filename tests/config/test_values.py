@@ -9,7 +9,7 @@ import msgspec
 
 from harborage.config import Config, json_schema, masked
 from harborage.config.keys import Effect, Shape, dotted, form_of, leaves, places
-from harborage.config.secret import Secret
+from harborage.secrets import Secret
 
 TABLE = Path(__file__).resolve().parents[1] / "data" / "config_keys.tsv"
 

@@ -21,11 +21,11 @@ from harborage.app.agent_options import (
     check_name,
     checked_capabilities,
     checked_instructions,
-    checked_tools,
     deps_type,
     instructions_of,
     policy_of,
     read_as,
+    split_tools,
     tools_of,
 )
 from harborage.app.sub_agents import Called, checked_agents, setups_below, setups_of_tools
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from harborage.runtime.result import Result
     from harborage.runtime.run import Run
     from harborage.tools import ToolDescriptor
+    from harborage.tools.sources import ToolSource
 from harborage.tools.typed import IN_WORKFLOW
 
 DepsT_contra = TypeVar("DepsT_contra", contravariant=True, default=None)
@@ -80,7 +81,7 @@ class RunChoices(TypedDict, total=False):
     who: Identity
     limits: Limits
     model: ModelChoice
-    tools: Sequence[ToolDescriptor[Any]]
+    tools: Sequence[ToolDescriptor[Any] | ToolSource]
     key: str
     tags: Mapping[str, str]
     messages: Sequence[Message]
@@ -119,6 +120,7 @@ class Agent(Generic[DepsT_contra, OutT]):
     __slots__ = (
         "__weakref__",
         "_output_type",
+        "_sources",
         "agents",
         "approvals",
         "capabilities",
@@ -145,7 +147,7 @@ class Agent(Generic[DepsT_contra, OutT]):
         model: ModelChoice | None = None,
         planner: PlannerChoice | None = None,
         instructions: str | Callable[[AgentContext[DepsT_contra]], str | Awaitable[str]] = "",
-        tools: Sequence[ToolDescriptor[DepsT_contra]] = (),
+        tools: Sequence[ToolDescriptor[DepsT_contra] | ToolSource] = (),
         agents: Sequence[Agent[Any, Any] | Called] = (),
         output: TypeForm[OutT] = str,  # type: ignore[assignment] # the default of the type variable
         deps: TypeForm[DepsT_contra] = NoneType,  # type: ignore[assignment] # as above
@@ -165,12 +167,14 @@ class Agent(Generic[DepsT_contra, OutT]):
             check_model(model)
         for tool, preview in previews.items():
             require_async(preview, f"previews[{tool!r}]")
+        accepted, sources = split_tools(tools)
         given: dict[str, Any] = {
             "name": name,
             "model": tuple(model) if isinstance(model, list) else model,
             "planner": planner,
             "instructions": checked_instructions(instructions, planner),
-            "tools": (accepted := checked_tools(tools)),
+            "tools": accepted,
+            "_sources": sources,
             "capabilities": (guards := checked_capabilities(capabilities, accepted, planner)),
             "agents": checked_agents(agents, (*accepted, *tools_of(guards)), output),
             "output": output,
@@ -209,6 +213,7 @@ class Agent(Generic[DepsT_contra, OutT]):
     options: RuntimeOptions
     check: Callable[[], None] | None
     _output_type: OutputType[OutT] | None
+    _sources: tuple[ToolSource, ...]
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"an agent does not change; agent.replace({name}=…) returns another one")
@@ -224,8 +229,13 @@ class Agent(Generic[DepsT_contra, OutT]):
         """
         known = [name for name in self.__slots__ if not name.startswith("_")]
         known_options(changes, known, MEANT)
-        options = {name: getattr(self, name) for name in known} | changes
+        options = {name: getattr(self, name) for name in known} | {"tools": (*self.tools, *self._sources)} | changes
         return Agent(options.pop("name"), **options)
+
+    @property
+    def tool_sources(self) -> tuple[ToolSource, ...]:
+        """Where tools of it come from that are no functions, such as servers and documents."""
+        return self._sources
 
     @property
     def wants_model(self) -> bool:
@@ -250,6 +260,7 @@ class Agent(Generic[DepsT_contra, OutT]):
             name=self.name,
             reasoner=reasoner,
             tools=(*self.tools, *tools_of(self.capabilities)),
+            tool_sources=self._sources,
             approvals=policy_of(self.approvals),
             options=msgspec.structs.replace(self.options, limits=limits, max_steps=steps),
             context=sources_of(self.context),

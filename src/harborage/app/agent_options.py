@@ -14,6 +14,7 @@ from harborage.runtime.approval import AlwaysApprove, AlwaysDeny, ApprovalPolicy
 from harborage.runtime.effects.model import PlannerChoice, is_own_planner
 from harborage.runtime.loop.capabilities import Capability, has_model_hook
 from harborage.tools import SideEffect, ToolDescriptor
+from harborage.tools.sources import ToolSource
 from harborage.tools.typed import FunctionTool, how_to_bind, is_unbound
 
 if TYPE_CHECKING:
@@ -70,7 +71,30 @@ def check_name(name: object) -> None:
         raise InvalidOptionError("name", name, 'the agent\'s name, first: Agent("support", model=…)')
 
 
-def checked_tools(tools: Iterable[Any]) -> tuple[ToolDescriptor[Any], ...]:
+def split_tools(tools: Any) -> tuple[tuple[ToolDescriptor[Any], ...], tuple[ToolSource, ...]]:
+    """Return the tools, and the sources of tools from elsewhere, that stand in one list.
+
+    Raises:
+        InvalidOptionError: as of `checked_tools`, or two sources have the same name, or one is a class.
+    """
+    if isinstance(tools, ToolSource):
+        raise InvalidOptionError("tools", tools, message=f"tools: give several, such as tools=[{tools.name}]")
+    if isinstance(tools, str | ToolDescriptor) or not isinstance(tools, Iterable):
+        return checked_tools(tools), ()
+    sources: dict[str, ToolSource] = {}
+    others: list[Any] = []
+    for one in tools:
+        if isinstance(one, (ToolDescriptor, type)) or not isinstance(one, ToolSource):
+            others.append(one)
+            continue
+        if one.name in sources:
+            text = f"tools: two sources are named {one.name!r}; give one of them another name"
+            raise InvalidOptionError("tools", one, message=text)
+        sources[one.name] = one
+    return checked_tools(others), tuple(sources.values())
+
+
+def checked_tools(tools: Any) -> tuple[ToolDescriptor[Any], ...]:
     """Accept tools that can stand together.
 
     Raises:

@@ -17,13 +17,13 @@ from msgspec.structs import replace
 from harborage.app.agent import Agent
 from harborage.app.configured_model import ModelBlockError, model_of
 from harborage.config.findings import Finding, InvalidConfigurationError, Notice, semantic_finding
-from harborage.config.secret import Secret, SecretMissingError
 from harborage.config.values import Config, HotReload
 from harborage.memory import Memory as SessionMemoryOptions
 from harborage.planner import OperatorPlannerConfig, OperatorPlanningHints
 from harborage.runtime.effects.model import is_own_planner
 from harborage.runtime.effects.options import RuntimeOptions, with_operator
 from harborage.runtime.host import Runtime
+from harborage.secrets import Secret, SecretMissingError
 from harborage.server.services import MAX_ARTIFACT_BYTES, ServerOptions
 from harborage.sessions import SessionPolicy
 

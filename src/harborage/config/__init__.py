@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from harborage.config.reloading import ReloadRefused as ReloadRefused
     from harborage.config.rendering import json_schema as json_schema
     from harborage.config.rendering import masked as masked
-    from harborage.config.secret import Secret as Secret
-    from harborage.config.secret import SecretMissingError as SecretMissingError
     from harborage.config.values import Config as Config
+    from harborage.secrets import Secret as Secret
+    from harborage.secrets import SecretMissingError as SecretMissingError
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
@@ -37,7 +37,7 @@ else:
             "harborage.config.loader": "FILE_NAME Loaded default_file load_config read_config with_overrides",
             "harborage.config.reloading": "ConfigReloader ReloadRefused Reloaded",
             "harborage.config.rendering": "json_schema masked",
-            "harborage.config.secret": "Secret SecretMissingError",
+            "harborage.secrets": "Secret SecretMissingError",
             "harborage.config.values": "Config",
         },
     )

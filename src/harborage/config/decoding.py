@@ -17,7 +17,7 @@ from harborage.config.document import Document, Entry, ListNode, MappingNode, Ma
 from harborage.config.durations import parse_duration
 from harborage.config.findings import Finding, parse_finding
 from harborage.config.keys import Form, Named, Path, Shape, dotted, form_of, keys_of
-from harborage.config.secret import Secret
+from harborage.secrets import Secret
 
 S = TypeVar("S", bound=msgspec.Struct)
 

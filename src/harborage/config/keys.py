@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, g
 
 import msgspec
 
-from harborage.config.secret import Secret
+from harborage.secrets import Secret
 
 
 class Effect(StrEnum):

@@ -10,8 +10,8 @@ import msgspec
 
 from harborage.config.durations import spell_duration
 from harborage.config.keys import Effect, Form, KeyInfo, Shape, form_of, keys_of
-from harborage.config.secret import MASK, Secret
 from harborage.config.values import Config
+from harborage.secrets import MASK, Secret
 
 _SECRET_NAMES: Final = frozenset(
     {"api_key", "apikey", "token", "password", "secret", "client_secret", "private_key", "signing_key"}

@@ -9,7 +9,7 @@ import msgspec
 
 from harborage.config import checks
 from harborage.config.keys import Effect, Key
-from harborage.config.secret import Secret
+from harborage.secrets import Secret
 
 _LATER, _REFUSED = Effect.NOTED, Effect.REFUSED
 _NONE = timedelta()

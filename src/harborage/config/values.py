@@ -12,8 +12,8 @@ import msgspec
 
 from harborage.config import checks
 from harborage.config.keys import Effect, Key
-from harborage.config.secret import Secret
 from harborage.config.tool_values import Tools
+from harborage.secrets import Secret
 
 _s, _m, _h = (timedelta(**{unit: 1}) for unit in ("seconds", "minutes", "hours"))
 _LATER, _REFUSED = Effect.NOTED, Effect.REFUSED

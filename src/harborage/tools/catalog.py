@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import msgspec
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import CancelScope
@@ -22,11 +22,13 @@ from harborage.errors import InvalidOptionError, all_of, names_of
 from harborage.tools.enums import Loading, OnUnknown
 from harborage.tools.errors import (
     ToolDuplicateNameError,
+    ToolError,
     ToolExampleInvalidError,
     ToolInvalidError,
     ToolNotFoundError,
 )
 from harborage.tools.model import Tool, ToolDescriptor
+from harborage.tools.naming import distinct
 from harborage.tools.typed import how_to_bind, is_unbound
 
 Tools: TypeAlias = list[Tool]
@@ -80,6 +82,8 @@ class ToolCatalog:
 
     def __init__(self, *, search: ToolSearch | None = None, clock: Timers = SYSTEM_CLOCK) -> None:
         self._descriptors: dict[str, ToolDescriptor] = {}
+        self._of_source: dict[str, Sequence[ToolDescriptor]] = {}
+        self._source_of: dict[str, str] = {}
         self._search = search
         self._clock = clock
         self._version = 0
@@ -132,6 +136,7 @@ class ToolCatalog:
                 each.tool
                 for each in self._descriptors.values()
                 if each.tool.loading in modes
+                and not each.unavailable
                 and each.tool.is_granted(wanted.granted_scopes)
                 and (pattern is None or pattern.search(each.tool.name) or pattern.search(each.tool.description))
             ),
@@ -157,6 +162,42 @@ class ToolCatalog:
         self._descriptors = {**self._descriptors, **descriptors}
         self._version += 1
 
+    def assign(
+        self, source: str, descriptors: Sequence[ToolDescriptor], *, reserved: Collection[str] = ()
+    ) -> tuple[str, ...]:
+        """Make the tools of a source exactly these; return why others of them are left out, one text each.
+
+        A name that a tool of the program's own code or of another source has gets a mark at its end; one that is
+        empty, comes twice, or is `reserved` is left out. Nothing changes when it is the very same listing as before.
+        """
+        if self._of_source.get(source) is descriptors:
+            return ()
+        kept = {name: one for name, one in self._descriptors.items() if self._source_of.get(name) != source}
+        skipped: list[str] = []
+        found: dict[str, ToolDescriptor] = {}
+        seen: set[str] = set()
+        for one in descriptors:
+            name = one.tool.name
+            reason = _why_left_out(name, seen, reserved)
+            seen.add(name)
+            try:
+                if not reason:
+                    _check_descriptor(one)
+            except ToolError as error:
+                reason = str(error)
+            if reason:
+                skipped.append(f"{source}: the tool {name!r} is left out: {reason}")
+                continue
+            given = distinct(name, source, name, lambda wanted: wanted in kept or wanted in found)
+            found[given] = one if given == name else replace(one, tool=replace(one.tool, name=given))
+        self._descriptors = {**kept, **found}
+        self._source_of = {name: of for name, of in self._source_of.items() if of != source} | dict.fromkeys(
+            found, source
+        )
+        self._of_source[source] = descriptors
+        self._version += 1
+        return tuple(skipped)
+
     async def search(self, query: str, *, tags: tuple[str, ...] = (), limit: int = DEFAULT_LIMIT) -> Tools:
         """Return the tools that the index finds, deferred ones too, best first; none without a working index."""
         if self._search is None:
@@ -167,7 +208,8 @@ class ToolCatalog:
         except Exception:  # noqa: BLE001 - a driver that fails costs results only
             _log.warning("tool search failed; no tools found", exc_info=True)
             return []
-        return [self._descriptors[name].tool for name in names if name in self._descriptors]
+        found = (self._descriptors[name] for name in names if name in self._descriptors)
+        return [one.tool for one in found if not one.unavailable]
 
     async def _sync_index(self, index: ToolSearch) -> None:
         version = self._version
@@ -213,7 +255,9 @@ class CatalogView:
     def descriptor(self, name: str) -> ToolDescriptor | None:
         """Return the tool of this name and how to call it, if the run may see it; dispatchers use this."""
         found = None if name in self._hidden else self._catalog.resolve(name)
-        return found if found is not None and found.tool.is_granted(self._filter.granted_scopes) else None
+        if found is None or found.unavailable or not found.tool.is_granted(self._filter.granted_scopes):
+            return None
+        return found
 
     def without(self, names: Iterable[str]) -> CatalogView:
         """Return the same view without the tools of these names."""
@@ -233,6 +277,15 @@ class CatalogView:
         found = await self._catalog.search(query, tags=tags, limit=limit)
         granted = self._filter.granted_scopes
         return [each for each in found if each.name not in self._hidden and each.is_granted(granted)]
+
+
+def _why_left_out(name: str, seen: Collection[str], reserved: Collection[str]) -> str:
+    """Why a tool of a source is not taken, by its name; empty when it is."""
+    if not name.strip() or not name.isprintable():
+        return "it has no printable name"
+    if name in seen:
+        return "the source lists it twice"
+    return "the name is one of the runtime's own" if name in reserved else ""
 
 
 def clamp_limit(limit: int) -> int:

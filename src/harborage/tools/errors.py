@@ -8,6 +8,7 @@
     ├── UnsupportedTypeError         a signature that has no JSON Schema (also a builtin TypeError)
     ├── ToolInvalidArgsError         arguments or a result that do not fit; names the path
     ├── ToolTimeoutError             an attempt ran past its deadline (also a builtin TimeoutError)
+    ├── ToolUnansweredError          a call was sent to a peer, and no answer came
     ├── ToolCrashedError             the tool tried to end the process or the thread
     ├── ToolPolicyExhaustedError     every attempt failed; chained to the last failure
     └── ToolRejectedError            a person or a policy rejected the call
@@ -118,6 +119,17 @@ class ToolTimeoutError(ToolError, TimeoutError):
         super().__init__(f"the attempt ran past its deadline of {timeout_ms:g} ms")
 
 
+class ToolUnansweredError(ToolError):
+    """A call was sent to a peer and not answered: it was cut, or took too long. The peer may or may not have acted.
+
+    A call that may be repeated is sent again; the outcome of any other is `unknown`.
+    """
+
+    def __init__(self, message: str = "", *, error_class: ErrorClass = ErrorClass.TRANSIENT) -> None:
+        self.error_class = error_class  # type: ignore[misc] # of one failure, not of all
+        super().__init__(message)
+
+
 class ToolCrashedError(ToolError):
     """A tool tried to end the process or the thread it ran in; chained to what it raised."""
 
@@ -146,6 +158,13 @@ class ToolRejectedError(ToolError):
         self.reason = reason
         self.identity = identity
         super().__init__(f"the call of {tool!r} was rejected" + (f": {reason}" if reason else ""))
+
+
+def is_unanswered(error: BaseException | None) -> bool:
+    """Whether a call that failed with this was sent to its peer and not answered, or its last attempt was."""
+    if isinstance(error, ToolPolicyExhaustedError):
+        return is_unanswered(error.__cause__)
+    return isinstance(error, ToolUnansweredError | ToolTimeoutError) and not getattr(error, "had_no_effect", False)
 
 
 def is_said_by_tool(error: BaseException) -> bool:

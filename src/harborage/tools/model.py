@@ -282,8 +282,8 @@ class ToolDescriptor(msgspec.Struct, Generic[DepsT_contra], frozen=True, dict=Tr
     is the Python function behind the tool, when there is one. `probe` finds the outcome of an interrupted call
     with these arguments under the same key, without changing anything. `approval` says which calls a person must
     approve: "always", "never", a policy, or None where the tool says nothing. `decode_result` reads a recorded result;
-    `read_result` calls it. `when` says whether a run is offered the tool. The type variable is what its calls need as
-    `CallContext.deps`.
+    `read_result` calls it. `when` says whether a run is offered the tool. One that is `unavailable` is listed for
+    people, with this reason, and offered to no run. The type variable is what its calls need as `CallContext.deps`.
     """
 
     tool: Tool
@@ -296,6 +296,7 @@ class ToolDescriptor(msgspec.Struct, Generic[DepsT_contra], frozen=True, dict=Tr
     approval: str | Callable[[Any], Any] | None = None
     decode_result: Callable[[Any], Any] | None = None
     when: Callable[[Any], bool | Awaitable[bool]] | None = None
+    unavailable: str = ""
 
     def read_result(self, recorded: Any) -> Any:
         """Return a result as the tool declares it, such as a dataclass or a Decimal, from its plain recorded JSON.

@@ -44,7 +44,7 @@ from harborage.llm.errors import InvalidJSONSchemaError, LLMConfigError
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _OTHER: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _LONGEST: Final = 64
-_MARK_CHARS: Final = 8
+_MARK_CHARS: Final = 6
 _RENAMED: Final = "llm.renamed"
 
 

@@ -34,12 +34,14 @@ from harborage.runtime.effects.outages import patience_of
 from harborage.runtime.effects.program import AgentProgram
 from harborage.runtime.effects.services import AgentServices
 from harborage.runtime.effects.table import AgentEffects
+from harborage.runtime.effects.tool_listing import ToolListing
 from harborage.runtime.effects.user_code import PlannerLimit
 from harborage.runtime.loop.capabilities import has_model_hook
 from harborage.runtime.loop.state import ControlErrors
 from harborage.tasks import InProcessTaskRegistry
 from harborage.tools import MemoryToolSearch, ToolCatalog, ToolDescriptor, tool
 from harborage.tools.enums import ARTIFACT_FETCH
+from harborage.tools.sources import Sources
 
 if TYPE_CHECKING:
     from harborage.memory import SessionMemory
@@ -80,6 +82,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     answer_type: Callable[[Any], Any] | None
     deps: Dependencies
     grants: Grants
+    tool_sources: Sources
     is_kept: bool
     publishes_with_record: bool
 
@@ -122,6 +125,7 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
     """
     options = setup.options
     catalog = catalog_of((*setup.tools, *(one.descriptor for one in setup.agents if not one.is_of_tool)))
+    listing = ToolListing(setup.tool_sources, shared.tool_sources, catalog, clock=shared.clock, logger=shared.logger)
     recorder = ModelRecorder() if options.records_model and isinstance(setup.reasoner, ReasonerConfig) else None
     hooks = _hooks(setup, shared)
     model_hooks = _model_hooks(setup, hooks)
@@ -131,7 +135,7 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
     reasoners = Reasoners(setup.reasoner, open_one, reasoner)
     gates = _gates(setup, options, shared, catalog)
     _register_built_ins(options, catalog, reasoner, shared, gates)
-    gates.check_names()
+    gates.check_names(listing.may_have)
     closers.append(gates.aclose)
     providers = ContextProviders(
         setup.context,
@@ -161,7 +165,7 @@ async def open_agent(setup: AgentSetup, shared: Shared, closers: list[Closer]) -
         hooks=() if hooks is None else hooks.names,
         effects=effects,
         table=effects.table(),
-        program=_program(options, shared, reasoners, effects, catalog, gates),
+        program=_program(options, shared, reasoners, effects, catalog, gates, listing=listing),
         reasoners=reasoners,
         context_providers=providers,
         remembers=setup.remembers,
@@ -213,7 +217,7 @@ async def _open_reasoner(
         setup.summariser,
         redactor=shared.redactor,
         recorder=recorder,
-        has_tools=bool(setup.tools or setup.agents or setup.options.built_in),
+        has_tools=bool(setup.tools or setup.tool_sources or setup.agents or setup.options.built_in),
         guard=None if model_hooks is None else model_hooks.wrap,
         settings=settings,
     )
@@ -370,6 +374,8 @@ def _program(
     effects: AgentEffects,
     catalog: ToolCatalog,
     gates: Gates,
+    *,
+    listing: ToolListing,
 ) -> AgentProgram:
     reasoner = reasoners.own
     contexts = ContextBuilder(
@@ -386,4 +392,10 @@ def _program(
         takes_pictures=reasoner.takes_pictures,
         reasoners=reasoners,
     )
-    return AgentProgram(effects, contexts.describe, gates=gates, is_parallel_atomic=options.is_parallel_atomic)
+    return AgentProgram(
+        effects,
+        contexts.describe,
+        gates=gates,
+        is_parallel_atomic=options.is_parallel_atomic,
+        list_tools=listing.refresh if listing else None,
+    )

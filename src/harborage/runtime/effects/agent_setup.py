@@ -18,6 +18,7 @@ from harborage.runtime.loop.capabilities import Capability, InstructionsFunction
 from harborage.runtime.loop.context import ContextSource, ProviderChoice, memory_of, sources_of
 from harborage.runtime.loop.sub_agents import SubAgent, Way, args_schema
 from harborage.tools import CallContext, SideEffect, Tool, ToolDescriptor, ToolError, ToolResult
+from harborage.tools.sources import ToolSource
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
@@ -96,6 +97,7 @@ class AgentSetup(msgspec.Struct, frozen=True, kw_only=True):
     """What one agent is made of, before anything is opened. A runtime with a single agent may leave its name empty.
 
     `remembers` says whether each run has the memory of its session; otherwise only those that ask for it have it.
+    `tool_sources` are tools from elsewhere, such as of a server, which are listed when a run begins.
     `value` is what described the agent, for programs that start its runs by it; `decode` makes its output of the
     payload of a finish. `deps` is the type of what its tools depend on, `agents` are those that it may call; the
     planner of one that `is_workflow` is a function with waits of its own.
@@ -106,6 +108,7 @@ class AgentSetup(msgspec.Struct, frozen=True, kw_only=True):
     reasoner: Planner | ReasonerConfig
     name: str = ""
     tools: tuple[ToolDescriptor | Callable[..., Any], ...] = ()
+    tool_sources: tuple[ToolSource, ...] = ()
     approvals: ApprovalPolicy | Mapping[str, ApprovalPolicy] | None = None
     options: RuntimeOptions = RuntimeOptions()
     summariser: Summariser | None = None

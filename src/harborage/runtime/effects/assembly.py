@@ -38,6 +38,7 @@ from harborage.store import LIVE, RunQuery, Store
 from harborage.store.memory import MemoryStore
 from harborage.tasks import InProcessTaskRegistry, TaskFailure, TaskLimits
 from harborage.tasks.rows import outcome_of_failure
+from harborage.tools.sources import Sources, SourceServices
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
@@ -131,10 +132,11 @@ async def _opened(setup: Setup, closers: list[Closer]) -> Assembly:
         answer_type=setup.answer_type,
         deps=Dependencies(setup.deps, setup.logger, clock),
         grants=Grants(state, clock, partial(_is_live, store)),
+        tool_sources=_sources(setup, bus, artifacts, redactor),
         is_kept=storage is not None,
         publishes_with_record=_publishes_with_record(setup.storage, bus),
     )
-    closers.append(shared.deps.aclose)
+    closers += [shared.deps.aclose, shared.tool_sources.aclose]
     agents = Agents(shared)
     closers.append(agents.aclose)
     for one in setup.agents:
@@ -180,6 +182,20 @@ def _assembled(
         refuse=refused,
         closers=tuple(reversed(closers)),
     )
+
+
+def _sources(setup: Setup, bus: EventBus, artifacts: ArtifactStore, redactor: Redactor) -> Sources:
+    """Where tools come from, none of which is open yet."""
+    services = SourceServices(
+        clock=setup.clock,
+        logger=setup.logger,
+        limits=setup.options.tool_limits,
+        allow_hosts=setup.options.allow_hosts,
+        redactor=redactor,
+        publish=bus.publish_nowait,
+        artifacts=artifacts,
+    )
+    return Sources(services)
 
 
 async def _is_live(store: Store, run_id: str) -> bool:

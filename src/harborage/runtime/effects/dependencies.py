@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import CLOSE_GRACE_S, CancelScope, Crew, leavable
 from harborage.errors import HarborageError, InvalidOptionError, error_reason
+from harborage.planner import HandleRegistry, ToolContext, ToolContextLostError
 from harborage.runtime.durable.engine import DependenciesMissingError, RunLeftError
+from harborage.tools import HandleUnknownError
 
 if TYPE_CHECKING:
     import logging
@@ -254,3 +256,21 @@ def check_given(deps: Any, wanted: Any, agent: str, known: Dependencies) -> None
     elif not fits(deps, wanted):
         text = f"deps: the agent {agent!r} takes {needed}, not {type(deps).__name__}"
         raise InvalidOptionError("deps", deps, message=text)
+
+
+def find_handle(registry: HandleRegistry | None, given: ToolContext, run_id: str, name: str) -> Any:
+    """The live object that a run's tool context has under `name`: the run's own one first, then one of the process.
+
+    Raises:
+        HandleUnknownError: the context names none, or the object is not in this process.
+    """
+    fitting = [handle for handle in given.handles if handle == name or handle.endswith(f"/{name}")]
+    wanted = min(fitting, key=lambda handle: (handle != f"{run_id}/{name}", handle != name), default=None)
+    if wanted is None:
+        raise HandleUnknownError(name)
+    try:
+        if registry is None:
+            raise ToolContextLostError(wanted)
+        return registry.get(wanted)
+    except ToolContextLostError as lost:
+        raise HandleUnknownError(name, message=str(lost)) from lost

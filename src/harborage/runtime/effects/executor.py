@@ -38,13 +38,13 @@ from harborage.planner import (
     SpawnTask,
     ToolCatalogView,
     ToolContext,
-    ToolContextLostError,
     decision_kind,
 )
 from harborage.planner.config import DEFAULT_SPAWN_DEPTH_CAP
 from harborage.runtime.durable.race import race
 from harborage.runtime.durable.steps import Recovery
 from harborage.runtime.effects.children import AWAITED, SPAWNED, OnWaiting, Spawned, await_work, spawn_task
+from harborage.runtime.effects.dependencies import find_handle
 from harborage.runtime.effects.heavy import (
     DEFAULT_HEAVY_THRESHOLD,
     Projection,
@@ -53,11 +53,20 @@ from harborage.runtime.effects.heavy import (
     media_kept,
     project,
 )
+from harborage.runtime.effects.tool_listing import is_in_doubt
 from harborage.runtime.loop.errors import DecisionShapeUnsupportedError
-from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome, failed, join_of, joined, kept_or_raised, unknown
+from harborage.runtime.loop.outcome import (
+    OutcomeStatus,
+    ToolOutcome,
+    failed,
+    join_of,
+    joined,
+    kept_or_raised,
+    unanswered,
+    unknown,
+)
 from harborage.tools import (
     CallContext,
-    HandleUnknownError,
     Invoker,
     OnUnknown,
     Tool,
@@ -111,24 +120,6 @@ def known_tools(executor: object) -> tuple[str, ...] | None:
         return tuple(said)
     wrapped = (one for one in getattr(executor, "__dict__", {}).values() if isinstance(one, CatalogToolExecutor))
     return next((one.tool_names for one in wrapped), None)
-
-
-def _find_handle(registry: HandleRegistry | None, given: ToolContext, run_id: str, name: str) -> Any:
-    """The live object that a run's tool context has under `name`: the run's own one first, then one of the process.
-
-    Raises:
-        HandleUnknownError: the context names none, or the object is not in this process.
-    """
-    fitting = [handle for handle in given.handles if handle == name or handle.endswith(f"/{name}")]
-    wanted = min(fitting, key=lambda handle: (handle != f"{run_id}/{name}", handle != name), default=None)
-    if wanted is None:
-        raise HandleUnknownError(name)
-    try:
-        if registry is None:
-            raise ToolContextLostError(wanted)
-        return registry.get(wanted)
-    except ToolContextLostError as lost:
-        raise HandleUnknownError(name, message=str(lost)) from lost
 
 
 class ToolInvokeError(HarborageError):
@@ -272,6 +263,8 @@ class CatalogToolExecutor:
                 who, call, view, tool_context, key=key, between=between, named=named, services=services
             )
         except ToolInvokeError as error:
+            if is_in_doubt(self.tool(call.tool), error.__cause__):
+                return unanswered(call.tool, error_reason(error.__cause__ or error))
             is_refusal = isinstance(error.__cause__, ToolRejectedError)
             code = INVALID_ARGS_CODE if self.refuses_args(call, view) else ""
             return failed(error_text(error), OutcomeStatus.REJECTED if is_refusal else OutcomeStatus.FAILED, code=code)
@@ -443,7 +436,7 @@ class CatalogToolExecutor:
         deps = None if self._deps is None else await self._deps(who)
         if given is _NO_CONTEXT or not (given.serializable or given.handles):
             return CallContext(who, call.call_id, key, self._artifacts, self._emit, self._clock, deps=deps)
-        find = partial(_find_handle, self._handles, given, who.run_id)
+        find = partial(find_handle, self._handles, given, who.run_id)
         data = copy.deepcopy(given.serializable)  # a tool that changes its copy changes no other call's
         return CallContext(who, call.call_id, key, self._artifacts, self._emit, self._clock, data, find, deps)
 

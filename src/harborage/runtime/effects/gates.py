@@ -156,14 +156,15 @@ class Gates:
             case _ as unreachable:
                 assert_never(unreachable)
 
-    def check_names(self) -> None:
-        """Refuse names without a tool: a gate under a misspelt name would guard nothing.
+    def check_names(self, may_come: Callable[[str], bool] = lambda _name: False) -> None:
+        """Refuse names without a tool: a gate under a misspelt name would guard nothing. `may_come` says of a name that
+        its tool may still be listed.
 
         Raises:
             ToolNotFoundError: the catalog lacks some of the named tools.
         """
         known = () if self._catalog is None else {tool.name for tool in self._catalog.tools}
-        unknown = tuple(sorted(name for name in self._named if name not in known))
+        unknown = tuple(sorted(name for name in self._named if name not in known and not may_come(name)))
         if unknown:
             listed = ", ".join(unknown)
             text = f"approval policies name unknown tools: {listed}; register them or drop the policy"

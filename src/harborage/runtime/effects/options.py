@@ -16,6 +16,7 @@ from harborage.runtime.loop.limits import Limits
 from harborage.sessions import SessionPolicy
 from harborage.tasks import DEFAULT_MAX_CHILDREN, DEFAULT_MAX_TREE
 from harborage.tasks.rules import check_priority
+from harborage.tools.sources import ToolLimits
 
 if TYPE_CHECKING:
     from harborage.planner import OperatorPlannerConfig
@@ -68,6 +69,8 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
       without a model.
     - `heavy_threshold`: bytes of JSON from which a tool result goes to the artifact store; with 1 each one does.
     - `built_in`: the names of the built-in tools that runs may use.
+    - `tool_limits`: how much tools of documents, servers and peers may take. `allow_hosts`: hosts of this machine or of
+      a private network, as `host:port`, that addresses from outside may name.
     - `is_parallel_atomic`: one invalid branch keeps all branches of a parallel call from running.
 
     What is stored, and for how long.
@@ -98,6 +101,8 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     approval_ttl: timedelta = _MONTH
     token_budget: int | None = None
     built_in: tuple[str, ...] = ()
+    tool_limits: ToolLimits = ToolLimits()
+    allow_hosts: tuple[str, ...] = ()
     is_parallel_atomic: bool = False
     keep_finished: int = 10_000
     max_unread_controls: int = 10_000

@@ -26,6 +26,7 @@ from harborage.state.errors import DatabaseError
 
 if TYPE_CHECKING:
     from harborage.concurrency import Crew
+    from harborage.identity import Quadruple
     from harborage.runtime.durable.mailbox import Mailbox
     from harborage.runtime.effects.completion import TaskEnd
     from harborage.runtime.effects.context_providers import Provided
@@ -46,7 +47,8 @@ class InProcess(Durable, Protocol):
 
 
 class AgentProgram:
-    """Executes agents' runs over any in-process seam. `describe` builds a run's live resources."""
+    """Executes agents' runs over any in-process seam. `describe` builds a run's live resources, `list_tools` lists
+    the tools that come from elsewhere."""
 
     def __init__(
         self,
@@ -55,7 +57,9 @@ class AgentProgram:
         *,
         gates: Gates | None = None,
         is_parallel_atomic: bool = False,
+        list_tools: Callable[[Quadruple], Awaitable[None]] | None = None,
     ) -> None:
+        self._list_tools = list_tools
         self._effects = effects
         self._describe = describe
         self._gates = Gates() if gates is None else gates
@@ -140,6 +144,8 @@ class AgentProgram:
 
     async def _described(self, request: RunRequest, io: InProcess) -> LiveRun:
         try:
+            if self._list_tools is not None:
+                await self._list_tools(request.who)
             return await self._describe(request, io)
         except DatabaseError:
             raise  # the run is as good as it was

@@ -118,6 +118,12 @@ def unknown(tool: str, why: str = "") -> ToolOutcome:
     return failed(f"{text} ({why})" if why else text, OutcomeStatus.UNKNOWN)
 
 
+def unanswered(tool: str, why: str) -> ToolOutcome:
+    """The outcome of a call that was sent to a peer and not answered: it is not known whether it acted."""
+    text = f'tool "{tool}" was called and not answered; whether it acted is unknown, so it is not called again ({why})'
+    return failed(text, OutcomeStatus.UNKNOWN)
+
+
 def self_cancelled(step: str) -> ToolOutcome:
     """Return the outcome of a call that cancelled its own task, by the name of its step."""
     what = f'tool "{step.removeprefix("tool.")}" invoke' if step != "dispatch" else "dispatch"

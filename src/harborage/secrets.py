@@ -1,4 +1,4 @@
-"""`Secret`: a value of the configuration that no output shows, written in place or as a reference.
+"""`Secret`: a value that no output shows, written in place or as a reference.
 
 A reference is `env:NAME` (also `env.NAME`), `file:PATH`, or `PROVIDER:PATH` with a provider that a package brings under
 the entry point `harborage.secrets`: a function of the path that returns the value. It is read when it is needed, so
@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, InvalidOptionError
 
 MASK: Final = "***"
 ENTRY_POINTS: Final = "harborage.secrets"
@@ -93,6 +93,22 @@ class Secret:
                 raise SecretMissingError(written, f"its provider raised {type(error).__name__}") from error
             return _checked(written, value, "its provider returned nothing")
         return self._written
+
+
+def secret(reference: str) -> Secret:
+    """Return the secret that a reference leads to, such as `secret("env:CRM_TOKEN")`; it is read when it is needed.
+
+    Raises:
+        InvalidOptionError: it is no reference. A secret that stands in the code would be in every copy of it.
+    """
+    if not _is_reference(reference):
+        text = 'secret: give a reference, such as secret("env:CRM_TOKEN") or secret("file:/run/crm"), not the value'
+        raise InvalidOptionError("secret", "", message=text)
+    return Secret(reference)
+
+
+def _is_reference(given: object) -> bool:
+    return isinstance(given, str) and bool(_ENVIRONMENT.fullmatch(given) or _SCHEME.fullmatch(given))
 
 
 def _checked(reference: str, value: str, why: str) -> str:
