@@ -7,19 +7,25 @@ that a configuration is valid on a machine that does not have it.
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote, quote_plus
 
+from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.errors import HarborageError, InvalidOptionError
 
 MASK: Final = "***"
 ENTRY_POINTS: Final = "harborage.secrets"
 
 _MOST_BYTES: Final = 64 * 1024
+_KEPT_S: Final = 60.0
+_SHORTEST: Final = 4
 _ENVIRONMENT: Final = re.compile(r"env[:.](.*)", re.DOTALL)
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9_-]*):(?!//)(.+)", re.DOTALL)
 
@@ -130,3 +136,67 @@ def _provider(name: str) -> Callable[[str], str] | None:
     """Return the function that a package brings for references that begin with `name`; None if there is none."""
     found = tuple(entry_points(group=ENTRY_POINTS, name=name))
     return found[0].load() if found else None
+
+
+class SecretReader:
+    """Reads secrets when they are needed, keeps each for a minute at most, and masks in texts those that it has read.
+
+    `folder` is where files of references are looked for that have no absolute path.
+    """
+
+    def __init__(
+        self, *, environ: Mapping[str, str] = os.environ, folder: Path = Path(), clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._environ = environ
+        self._folder = folder
+        self._clock = clock
+        self._read: dict[Secret, tuple[str, float]] = {}
+        self._masks: dict[str, tuple[str, ...]] = {}
+
+    def reveal(self, secret: Secret) -> str:
+        """Return the value of a secret.
+
+        Raises:
+            SecretMissingError: its reference leads nowhere.
+        """
+        now = self._clock.now().timestamp()
+        found = self._read.get(secret)
+        if found is None or not 0 <= now - found[1] < _KEPT_S:
+            found = self._read[secret] = (secret.reveal(self._environ, folder=self._folder), now)
+            self.mask_also(found[0])
+        return found[0]
+
+    def mask_also(self, value: str) -> None:
+        """Mask a value that is no reference of this reader, such as a token that a server gave, from here on."""
+        if len(value) >= _SHORTEST and value not in self._masks:
+            self._masks[value] = tuple(sorted(_forms(value), key=len, reverse=True))
+
+    def mask(self, text: str) -> str:
+        """Return `text` without the secrets that were read: plain, in JSON, URL-quoted, and in base64."""
+        for forms in self._masks.values():
+            for one in forms:
+                if one in text:
+                    text = text.replace(one, MASK)
+        return text
+
+    def mask_bytes(self, data: bytes) -> bytes:
+        """The same of bytes that are text in UTF-8."""
+        for forms in self._masks.values():
+            for one in forms:
+                if (plain := one.encode()) in data:
+                    data = data.replace(plain, MASK.encode())
+        return data
+
+
+def _forms(value: str) -> set[str]:
+    """The ways in which a peer may write a value."""
+    raw = value.encode()
+    found = {value, quote(value, safe=""), quote(value), quote_plus(value), json.dumps(value)[1:-1]}
+    for shift in range(3):
+        # In a longer text the value may begin at any of three places of a group of base64.
+        begin, end = (0, 2, 3)[shift], -(len(raw) + shift) % 3
+        for encoded in (b64encode(bytes(shift) + raw), urlsafe_b64encode(bytes(shift) + raw)):
+            text = encoded.decode().rstrip("=")
+            found.add(text[begin : len(text) - 1 if end else len(text)])
+            found.add(encoded.decode()[begin:])
+    return {one for one in found if len(one) >= _SHORTEST}

@@ -62,6 +62,7 @@ SAME_LAYER = frozenset(
         ("crashes", "errors"),
         ("drivers", "errors"),
         ("identity", "errors"),
+        ("secrets", "clock"),
         ("secrets", "errors"),
         ("server", "protocol"),
         ("client", "protocol"),

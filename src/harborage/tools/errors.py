@@ -9,6 +9,8 @@
     ├── ToolInvalidArgsError         arguments or a result that do not fit; names the path
     ├── ToolTimeoutError             an attempt ran past its deadline (also a builtin TimeoutError)
     ├── ToolUnansweredError          a call was sent to a peer, and no answer came
+    ├── AddressRefusedError          a URL whose scheme, host or address is refused; it was not visited
+    ├── AuthMissingError             the secret for a call is missing; it was not made
     ├── ToolCrashedError             the tool tried to end the process or the thread
     ├── ToolPolicyExhaustedError     every attempt failed; chained to the last failure
     └── ToolRejectedError            a person or a policy rejected the call
@@ -128,6 +130,28 @@ class ToolUnansweredError(ToolError):
     def __init__(self, message: str = "", *, error_class: ErrorClass = ErrorClass.TRANSIENT) -> None:
         self.error_class = error_class  # type: ignore[misc] # of one failure, not of all
         super().__init__(message)
+
+
+class AddressRefusedError(ToolError):
+    """A URL is refused, and was not visited. `url` is the URL, or its host, without what could be a secret in it."""
+
+    error_class = ErrorClass.PERMANENT
+    had_no_effect = True
+
+    def __init__(self, url: str = "", reason: str = "") -> None:
+        self.url = url
+        super().__init__(f"{url}: {reason}" if reason else "")
+
+
+class AuthMissingError(ToolError):
+    """The secret that a call needs is missing; the call was not made. `reference` leads to it, and holds no secret."""
+
+    error_class = ErrorClass.PERMANENT
+    had_no_effect = True
+
+    def __init__(self, reference: str = "", why: str = "") -> None:
+        self.reference = reference
+        super().__init__(f"the secret {reference} is missing: {why}" if reference else "")
 
 
 class ToolCrashedError(ToolError):

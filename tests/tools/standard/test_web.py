@@ -14,8 +14,8 @@ from harborage import codec
 from harborage.identity import Quadruple
 from harborage.testing.clock import FakeClock, settle
 from harborage.tools import CallContext, ErrorClass, Invoker, SideEffect, ToolPolicyExhaustedError, ToolTimeoutError
+from harborage.tools.addresses import Resolve
 from harborage.tools.standard import AddressRefusedError, FetchFailedError, WebLimits, http_get
-from harborage.tools.standard.web import Resolve
 from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio

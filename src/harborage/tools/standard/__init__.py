@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from os import PathLike
 
+from harborage.tools.errors import AddressRefusedError
 from harborage.tools.model import ToolDescriptor
 from harborage.tools.standard.basic import calculator, clock
 from harborage.tools.standard.errors import (
-    AddressRefusedError,
     ExpressionRefusedError,
     FetchFailedError,
     FileRefusedError,

@@ -3,7 +3,6 @@
 StandardToolError
 ├── PathRefusedError          a path that leads out of the root, through a link, or nowhere
 ├── FileRefusedError          a file that these tools cannot read or write
-├── AddressRefusedError       a URL whose scheme, host or address is refused
 ├── FetchFailedError          a server refused, did not answer, or did not send text
 └── ExpressionRefusedError    an expression that is no arithmetic, or too large
 """
@@ -12,6 +11,8 @@ from __future__ import annotations
 
 from harborage.tools.enums import ErrorClass
 from harborage.tools.errors import ToolError
+
+# A URL that is refused is an AddressRefusedError, as with every other tool that visits one.
 
 
 class StandardToolError(ToolError):
@@ -35,14 +36,6 @@ class FileRefusedError(StandardToolError):
     def __init__(self, path: str = "", reason: str = "") -> None:
         self.path = path
         super().__init__(f"{path!r}: {reason}" if reason else "")
-
-
-class AddressRefusedError(StandardToolError):
-    """A URL is refused. `url` is the URL without what could be a secret in it."""
-
-    def __init__(self, url: str = "", reason: str = "") -> None:
-        self.url = url
-        super().__init__(f"{url}: {reason}" if reason else "")
 
 
 class FetchFailedError(StandardToolError):

@@ -7,7 +7,7 @@ import ipaddress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harborage.tools.standard.web import explain_refused_address, explain_refused_host
+from harborage.tools.addresses import explain_refused_address, explain_refused_host
 from tests.kit.tables import each_row
 
 PRIVATE = [
