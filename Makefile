@@ -20,9 +20,10 @@ ADAPTERS := pydantic-ai openai-agents langgraph
 ADAPTER_VENVS := .venv-adapters
 SITE_VENV := .venv-site
 SITE := site
+FOREIGN := tests/foreign/node_modules
 
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate chaos attack soak adapters lint types check bench docs site console console-check fix lock clean stale
+.PHONY: help run test simulate chaos attack soak adapters lint types check bench docs site console console-check foreign fix lock clean stale
 export AGENT ASK
 
 help: ## list these jobs
@@ -31,8 +32,10 @@ help: ## list these jobs
 run: $(VENV)/.core ## run the example agent in this terminal (ASK="…" AGENT=file.py)
 	@$(BIN)/harborage run "$$AGENT" "$$ASK"
 
-test: $(VENV)/.ready ## run every test, two at a time (ARGS="-k steering" to narrow it, JOBS=0 for one process)
+test: $(VENV)/.ready $(FOREIGN)/.ready ## run every test, two at a time (ARGS="-k steering" to narrow it, JOBS=0 for one process)
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal $(ARGS)
+
+foreign: $(FOREIGN)/.ready ## fetch the servers and documents of others that the tests of tools use (needs node with npm)
 
 simulate: $(VENV)/.ready ## play many stories of crashes on every core (SEEDS=5000, ARGS="--start 1000" or "--seed 7")
 	@$(BIN)/python -m tests.programs.simulation --seeds $(or $(SEEDS),2000) $(ARGS)
@@ -99,7 +102,7 @@ lock: ## pin the dependencies of pyproject.toml again (needs uv: pip install uv)
 
 clean: ## remove .venv and every cache
 	@rm -rf $(VENV) $(ADAPTER_VENVS) $(SITE_VENV) $(SITE) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage dist \
-	  console/node_modules src/harborage/server/console
+	  console/node_modules $(FOREIGN) src/harborage/server/console
 
 $(VENV)/.made: requirements.lock requirements-dev.lock $(STALE)
 	@command -v $(PYTHON) >/dev/null || { \
@@ -140,6 +143,11 @@ console/node_modules/.ready: console/package-lock.json
 	@command -v $(NPM) >/dev/null || { echo "No '$(NPM)' here; install Node.js 20.19 or newer, or name yours: make NPM=/path/to/npm" >&2; exit 1; }
 	@$(NPM) --prefix console ci --silent
 	@touch $@
+
+# Without npm the tests that need these parts are skipped, and say so.
+$(FOREIGN)/.ready: tests/foreign/package-lock.json
+	@if command -v $(NPM) >/dev/null; then $(NPM) --prefix tests/foreign ci --silent --ignore-scripts && touch $@; \
+	  else echo "No '$(NPM)' here: tests against servers and documents from npm are skipped" >&2; fi
 
 $(SITE_VENV)/.ready: requirements-site.lock pyproject.toml
 	@echo "Installing the $$(grep -c == $<) packages of the site in $(@D): a minute, only now ..." >&2

@@ -191,7 +191,7 @@ def test_a_key_travels_as_header_and_as_metadata() -> None:
     """Transports hand it on under the names that others look for; a call without a key has none."""
     call = CallContext(ME.with_run("r"), idempotency_key="r/7")
     assert call.key_headers == {"Idempotency-Key": "r/7"}
-    assert call.key_meta == {"harborage/idempotency-key": "r/7"}
+    assert call.key_meta == {"dev.harborage/idempotency-key": "r/7"}
     assert CallContext(ME.with_run("r")).key_headers == CallContext(ME.with_run("r")).key_meta == {}
 
 

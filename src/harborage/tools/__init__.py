@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from harborage.tools.invoke import Invoker as Invoker
     from harborage.tools.invoke import OnAttempt as OnAttempt
     from harborage.tools.invoke import run_with_policy as run_with_policy
+    from harborage.tools.mcp.options import MCP as MCP
     from harborage.tools.model import CallContext as CallContext
     from harborage.tools.model import Probed as Probed
     from harborage.tools.model import Tool as Tool
@@ -64,6 +65,7 @@ else:
             ),
             "harborage.tools.function": "ToolOptions register_function tool",
             "harborage.tools.invoke": "BetweenAttempts Invoker OnAttempt run_with_policy",
+            "harborage.tools.mcp.options": "MCP",
             "harborage.tools.model": (
                 "CallContext Probed Tool ToolBody ToolDescriptor ToolExample ToolProbe ToolResult mime_matches"
             ),

@@ -256,7 +256,7 @@ class CallContext(msgspec.Struct, Generic[DepsT_co], frozen=True):
     @property
     def key_meta(self) -> dict[str, str]:
         """The idempotency key as metadata of an MCP request; none when the call has none."""
-        return {"harborage/idempotency-key": self.idempotency_key} if self.idempotency_key else {}
+        return {"dev.harborage/idempotency-key": self.idempotency_key} if self.idempotency_key else {}
 
 
 class Probed(msgspec.Struct, frozen=True):
