@@ -23,7 +23,7 @@ SITE := site
 FOREIGN := tests/foreign/node_modules
 
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate chaos attack soak adapters lint types check bench docs site console console-check foreign fix lock clean stale
+.PHONY: help run test simulate chaos attack soak adapters lint types check bench docs site console console-types console-check foreign fix lock clean stale
 export AGENT ASK
 
 help: ## list these jobs
@@ -84,6 +84,9 @@ console-check: console/node_modules/.ready ## build the console, check its types
 	@$(NPM) --prefix console run --silent check
 	@$(NPM) --prefix console run --silent test
 	@$(NPM) --prefix console run --silent build -- --logLevel warn
+
+console-types: $(VENV)/.ready ## write the console's types of the wire again from the server's messages
+	@$(BIN)/python console/generate_types.py
 
 fix: $(VENV)/.ready ## format, and mend what the linter can
 	@$(BIN)/ruff check --fix-only --quiet .

@@ -92,7 +92,7 @@ async def test_head_has_no_body(wire: Wire) -> None:
 
 
 async def test_without_a_build_there_is_a_placeholder(runtime: Runtime) -> None:
-    """It says how to name one."""
+    """It says which command builds one, and how to name another."""
     wire = Wire(Server(runtime, gate=HeaderGate(), fallback=ConsoleFiles(None).answer))
     reply = await wire.request("GET", "/")
     assert (reply.status, reply.body.decode()) == (200, PLACEHOLDER)
@@ -102,3 +102,47 @@ def test_a_folder_that_holds_no_build_is_refused(tmp_path: Path) -> None:
     """When the server starts, not when somebody opens it."""
     with pytest.raises(InvalidOptionError, match=r"index\.html"):
         ConsoleFiles(tmp_path)
+
+
+OWN = b'<!doctype html><html lang="en"><meta name="generator" content="harborage-console" /></html>'
+
+
+def client_of_our_own(runtime: Runtime, folder: Path, *, is_development: bool = False) -> Wire:
+    """A client of a server with a build of our own console."""
+    (folder / "index.html").write_bytes(OWN)
+    (folder / "assets").mkdir()
+    (folder / "assets" / "main-abc.js").write_text("1", "utf-8")
+    files = ConsoleFiles(folder, is_development=is_development)
+    return Wire(Server(runtime, gate=HeaderGate(), fallback=files.answer))
+
+
+async def test_our_own_console_runs_nothing_but_its_own_files(runtime: Runtime, folder: Path) -> None:
+    """Its policy allows neither inline scripts nor inline styles, nor frames around it; another console has its own."""
+    wire = client_of_our_own(runtime, folder)
+    for path in ("/", "/tasks/t-1", "/assets/main-abc.js"):
+        policy = (await wire.request("GET", path)).headers["content-security-policy"].split("; ")
+        assert {"default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'"} <= {*policy}
+        assert not any("unsafe" in rule or "*" in rule for rule in policy)
+
+
+async def test_files_named_by_their_content_are_kept_and_the_page_is_asked_for_again(
+    runtime: Runtime, folder: Path
+) -> None:
+    """So that a new version is seen at once and nothing is sent twice."""
+    wire = client_of_our_own(runtime, folder)
+    assert "immutable" in (await wire.request("GET", "/assets/main-abc.js")).headers["cache-control"]
+    assert (await wire.request("GET", "/overview")).headers["cache-control"] == "no-cache"
+
+
+async def test_the_page_of_a_development_server_says_that_it_gives_tokens(runtime: Runtime, folder: Path) -> None:
+    """Only then does the console ask for one by itself."""
+    reply = await client_of_our_own(runtime, folder, is_development=True).request("GET", "/")
+    assert b'<html data-attach="dev" lang="en">' in reply.body
+
+
+async def test_the_page_of_another_server_does_not(wire: Wire, runtime: Runtime, folder: Path) -> None:
+    """And another console's page is sent as it is."""
+    assert (await wire.request("GET", "/")).body == PAGE
+    assert "content-security-policy" not in (await wire.request("GET", "/")).headers
+    reply = await client_of_our_own(runtime, folder).request("GET", "/")
+    assert reply.body == OWN

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _AGENTS = "The file or module with the agents, such as service.py; its Runtime([…]) if it has one, else all its agents."
 _BIND = "Where to listen, as HOST:PORT; port 0 takes a free one."
-_CONSOLE = "The folder with the build of a console, which is served beside the protocol."
+_CONSOLE = "The folder with the build of a console to serve instead of the built-in one."
 _CONFIG = "The configuration, such as harborage.yaml; it says everything that is no option beside it."
 _MODEL = "The model of agents that name none, such as openai:gpt-5."
 _STORAGE = Parameter(
@@ -134,7 +134,7 @@ async def _serve_configured(agents: str, config: str, said: list[str], *, bind: 
     from harborage.app.served import default_target
     from harborage.config import ConfigError, read_config
     from harborage.config.loader import read_file
-    from harborage.server.console_files import ConsoleFiles
+    from harborage.server.console_files import ConsoleFiles, console_folder
 
     if said:
         raise WrongUseError(f"{', '.join(said)} and --config: say it in {config}, or leave --config out")
@@ -143,7 +143,7 @@ async def _serve_configured(agents: str, config: str, said: list[str], *, bind: 
         await serve_configured(
             ConfiguredProgram(agents or default_target(Path.cwd()), Path.cwd(), loaded),
             bind=bind,
-            console=ConsoleFiles(console_dir),
+            console=ConsoleFiles(console_folder(console_dir)),
             on_ready=lambda address: _say(f"harborage: serving on http://{address}"),
             stopping=_stopped_by_signal(),
         )
@@ -255,6 +255,7 @@ async def _develop(
     from harborage.app.hosting import Reloading
     from harborage.server.auth.minting import DEV_IDENTITY, development_mint, sign_development_token, verifier_of
     from harborage.server.bootstrap import bootstrap_route
+    from harborage.server.console_files import BUILD_COMMAND, console_folder
     from harborage.server.services import ServerOptions
 
     mint = development_mint()
@@ -265,6 +266,8 @@ async def _develop(
         _say(f"HARBOR_DEV_TOKEN={sign_development_token(mint)}")
         _say(f"HARBOR_DEV_BOUND={address}")
         _say(f"harborage: http://{address}")
+        if console_folder(options["console_dir"]) is None:
+            _say(f"harborage: the console is not built; in a checkout '{BUILD_COMMAND}' builds it")
 
     return await _serve(
         agents,
@@ -306,10 +309,10 @@ async def _serve(
     from harborage.app.hosting import host
     from harborage.app.served import Program, default_target
     from harborage.app.site import Site
-    from harborage.server.console_files import ConsoleFiles
+    from harborage.server.console_files import ConsoleFiles, console_folder
     from harborage.server.listening import listen, parse_address
 
-    console = ConsoleFiles(console_dir)
+    console = ConsoleFiles(console_folder(console_dir), is_development=issuer is not None)
     address = parse_address(bind, "--bind")
     besides, flows, prepare = _fixtures() if has_fixtures else ((), None, None)
     if program is None:

@@ -1,0 +1,8 @@
+import { Soon } from "../../parts/soon.tsx";
+import type { PageProps } from "../../shell/pages.ts";
+import { useCall } from "../../wire/resource.ts";
+
+export default function TasksPage(_: PageProps) {
+  const [resource, reload] = useCall("tasks.list", {});
+  return <Soon noun="tasks" resource={resource} reload={reload} />;
+}

@@ -1,5 +1,0 @@
-import { expect, test } from "vitest";
-
-test("the test runner works", () => {
-  expect(1 + 1).toBe(2);
-});

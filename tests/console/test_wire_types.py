@@ -1,0 +1,13 @@
+"""The console's types of the wire are those of this server."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+
+def test_the_types_of_the_wire_are_what_the_server_has(root: Path) -> None:
+    """A change of a message or a payload changes the console's types with it, so that its own check sees the drift."""
+    generator = runpy.run_path(str(root / "console" / "generate_types.py"))
+    written: Path = generator["PLACE"]
+    assert written.read_text("utf-8") == generator["types_text"](), "run 'make console-types'"
