@@ -242,6 +242,20 @@ class ArtifactFolder:
             self._prune(path.parent)
             return True
 
+    def holds_nothing(self, scope: ArtifactScope) -> bool:
+        """Whether a session has no folder here, so that `refs` would find nothing: one look, for a scope without
+        wildcards; False where only `refs` can tell, or say what is wrong."""
+        if not (self._is_open and scope.tenant_id and scope.user_id and scope.session_id):
+            return False
+        try:
+            tenant, user, session, _ = escape_scope(scope)
+            os.stat(f"{self.root}/{tenant}/{user}/{session}")
+        except FileNotFoundError:
+            return True
+        except (OSError, UnsafePathError):
+            return False
+        return False
+
     def refs(self, scope: ArtifactScope) -> list[ArtifactRef]:
         """Return the references that `scope` covers, ordered; damaged entries are left out and logged."""
         try:

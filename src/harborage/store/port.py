@@ -155,7 +155,7 @@ class Queue(Protocol):
         ...
 
     async def next_due(self, *, agents: Sequence[str] = ()) -> int | None:
-        """When the next run that waits for a time is ready; None when none does."""
+        """When the next run that waits for a time is ready, 0 where one is ready now; None when none ever will be."""
         ...
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:

@@ -139,10 +139,10 @@ class Broken(MemoryStore):
         super().__init__(clock=clock)
         self.is_silent = False
 
-    async def claim(self, worker: str, **options: Any) -> Any:
+    async def next_due(self, **options: Any) -> int | None:
         if self.is_broken:
             raise ZeroDivisionError("a defect")
-        return await super().claim(worker, **options)
+        return await super().next_due(**options)
 
     async def look(self, worker: str) -> None:
         if self.is_silent:

@@ -73,19 +73,45 @@ class PollTimer:
         self._clock = clock
         self._agents = agents
         self._recheck_s = recheck_s
-        self._was_due = False
+        self._due: int | None = None
+        self._is_known = self._was_due = False
+        self._is_unsure = True
         self.changed = asyncio.Event()
 
-    async def wait(self, *, at_most_s: float | None) -> None:
+    async def may_claim(self) -> bool:
+        """Return whether a claim may bring runs: one is ready, or an earlier claim was made in vain, or not to its end.
+
+        What such a claim has taken comes with the next one.
+
+        Raises:
+            HarborageError: the store refused.
+        """
+        if self._is_unsure:
+            return True
+        await self._look()
+        return self._due is not None and moment(self._due) <= self._clock.now()
+
+    def claimed(self, *, is_sure: bool) -> None:
+        """Note that a claim was made, or, unless that `is_sure`, that one may have been."""
+        self._is_unsure, self._is_known = not is_sure, False
+
+    async def _look(self) -> None:
+        self._due, self._is_known = await self._queue.next_due(agents=self._agents), True
+
+    async def wait(self, *, at_most_s: float | None, takes_runs: bool) -> None:
         """Wait until the next poll; `at_most_s` is for a worker that has runs, or callers that wait for a result.
+
+        One that takes no runs does not wait for what is due.
 
         Raises:
             HarborageError: the store refused.
         """
         if self.changed.is_set():
             return
+        if not self._is_known:
+            await self._look()
+        self._is_known, due = False, self._due if takes_runs else None
         delay_s = self._recheck_s if at_most_s is None else min(self._recheck_s, at_most_s)
-        due = await self._queue.next_due(agents=self._agents)
         left_s = delay_s if due is None else (moment(due) - self._clock.now()).total_seconds()
         # Only once without a delay: the store compares due times with its own clock, which may be behind this one.
         self._was_due, was_due = left_s <= 0, self._was_due

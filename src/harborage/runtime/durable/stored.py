@@ -38,16 +38,17 @@ from harborage.runtime.durable.execution import Executor
 from harborage.runtime.durable.histories import finish_of, request_of, steps_of
 from harborage.runtime.durable.inbox import InboxRegistry
 from harborage.runtime.durable.journal import Ended, Started, decode_entry, encode_entry, raw
+from harborage.runtime.durable.launching import Launch, Launcher
 from harborage.runtime.durable.leased_record import LeasedRecord
-from harborage.runtime.durable.leased_run import LeasedRun, add_start, leased_run_of, put_off_change
+from harborage.runtime.durable.leased_run import LeasedRun, leased_run_of, put_off_change
 from harborage.runtime.durable.parking import Parking
 from harborage.runtime.durable.polling import MIN_POLL_S, ControlDelivery, PollTimer
 from harborage.runtime.durable.reader import KEPT, UNREADABLE, ResultWaiters, RunReader, is_blocked, status_of
 from harborage.runtime.loop.seam import Concluded, Program, RunRequest
 from harborage.state.errors import DatabaseError
-from harborage.store import Change, Commit, ControlRow, Guard, Lease, NewRun, RunQuery, RunRow, Status, Store
-from harborage.store.errors import LeaseLostError, RunKnownError
-from harborage.store.port import commit_now_of, keep_alive
+from harborage.store import Change, Commit, ControlRow, NewRun, RunQuery, RunRow, Status, Store
+from harborage.store.errors import RunKnownError
+from harborage.store.port import keep_alive
 
 if TYPE_CHECKING:
     from harborage.events import RecordBus
@@ -119,6 +120,7 @@ class StoredEngine:
         self._unrecorded: dict[str, tuple[int, ...]] = {}
         self._work: tuple[Executor, Crew] | None = None
         self._ends = Crew(lambda name, error: self._logger.debug("%s: %s", name, error_reason(error)))
+        self._launcher = Launcher(store, self._worker, agents, clock, self._start_run, self._is_taking)
         self._stopped: Exception | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -151,29 +153,7 @@ class StoredEngine:
         self._check_open()
         (row,) = commit.starts
         entries = [encode_entry(Started(at=self._clock.now(), request=raw(request))), *steps_of(seed, row.run_id)]
-        commit_now = commit_now_of(self._store)
-        # In memory the worker that serves begins at once. Elsewhere a start that is cut short may be kept, and then
-        # must not belong to a worker that knows nothing of it.
-        worker = self._worker if self._is_joined and commit_now is not None else ""
-        commit = add_start(commit, entries, agent=request.agent, worker=worker, is_of_run=write is not None)
-        if write is not None:
-            done = await write(commit, accepted=accepted)
-        else:
-            done = await self._store.commit(commit) if commit_now is None else commit_now(commit, accepted)
-        if worker:
-            lease, position = Lease(row.run_id, worker, 1), len(entries)
-            run = LeasedRun(request=request, lease=lease, position=position, group=row.group, parent=row.parent)
-            await self._begin(run, entries)
-        return done
-
-    async def _begin(self, run: LeasedRun, entries: Sequence[bytes]) -> None:
-        """Execute a run that was started with this worker as its owner, unless the worker has stopped meanwhile."""
-        if self._is_joined:
-            self._start_run(run, entries)
-        else:
-            guard = Guard(lease=run.lease, position=run.position)
-            with suppress(LeaseLostError):  # the end of the worker has freed it
-                await self._store.commit(Commit(guard=guard, change=_READY))
+        return await self._launcher.start(Launch(request, row, entries, commit), accepted, write)
 
     async def send(self, run_id: str, control: ControlEvent) -> bool:
         self._check_open()
@@ -267,6 +247,7 @@ class StoredEngine:
             raise
         finally:
             self._work, self._is_joined = None, False
+            await self._launcher.settle()
             self._parking.stop()
             self._waiters.notify_others()
             unlisten()
@@ -288,6 +269,7 @@ class StoredEngine:
             async with asyncio.timeout(CLOSE_GRACE_S):
                 await self._ends.join()
         await self._ends.aclose()
+        await self._launcher.aclose()
 
     # ── Executing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -306,22 +288,31 @@ class StoredEngine:
             try:
                 if is_first and (blocked := await self._reader.blocked(self._agents)):
                     await self._store.unblock(blocked)  # code that was wrong may be right now
-                is_first, is_more, fresh = False, not self._parking.is_draining, 0
-                while is_more:
-                    claims = await self._store.claim(self._worker, agents=self._agents, limit=_CLAIMS)
-                    for claim in claims:
-                        self._start_run(leased_run_of(claim.row), claim.entries, claim.controls)
-                    is_more = len(claims) == _CLAIMS
-                    fresh += len(claims)
+                is_first, takes_runs = False, not self._parking.is_draining
+                fresh = await self._claim() if takes_runs and await self._poll_timer.may_claim() else 0
                 self._has_tried = True
                 if len(self._running) > fresh:  # a claim brings the controls of its run
                     await self._delivery.deliver()
                 self._waiters.notify_others(self._running)
                 is_busy = bool(self._running or self._waiters)
-                await self._poll_timer.wait(at_most_s=max(self._linger_s / 2, MIN_POLL_S) if is_busy else None)
+                at_most_s = max(self._linger_s / 2, MIN_POLL_S) if is_busy else None
+                await self._poll_timer.wait(at_most_s=at_most_s, takes_runs=takes_runs)
             except HarborageError as error:
+                self._poll_timer.claimed(is_sure=False)
                 self._logger.error("the store of runs: %s", error_reason(error))
                 await sleep(self._clock, _RETRY_S)
+
+    async def _claim(self) -> int:
+        """Claim the runs that are ready, and start to execute them; return how many there were."""
+        count = 0
+        while True:
+            claims = await self._store.claim(self._worker, agents=self._agents, limit=_CLAIMS)
+            for claim in claims:
+                self._start_run(leased_run_of(claim.row), claim.entries, claim.controls)
+            count += len(claims)
+            if len(claims) < _CLAIMS:
+                self._poll_timer.claimed(is_sure=True)
+                return count
 
     def _start_run(self, run: LeasedRun, entries: Sequence[bytes], controls: Sequence[ControlRow] = ()) -> None:
         assert self._work is not None
@@ -448,6 +439,10 @@ class StoredEngine:
         """Return the change that releases a run which is blocked until other code, or a repair, lets it continue."""
         self._logger.error("%s", error_reason(error))
         return Change(release=True, blocked=error_text(error))
+
+    def _is_taking(self) -> bool:
+        """Whether this worker executes what is started here."""
+        return self._is_joined and not self._parking.is_draining
 
     def _is_stopping(self, run: LeasedRun) -> bool:
         return self._work is None or run.parked is not None or run.is_lost

@@ -207,6 +207,9 @@ class MemoryStore:
 
     async def next_due(self, *, agents: Sequence[str] = ()) -> int | None:
         self._check_open()
+        runs = self._tables.runs
+        if any(not agents or runs[one].row.agent in ("", *agents) for one in self._tables.ready):
+            return 0
         return self._tables.due.first(agents)
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:

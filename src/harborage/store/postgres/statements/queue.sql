@@ -7,8 +7,13 @@ select run.run_id, (
 from harborage_runs as run where run.owner = :worker and run.unread > 0;
 
 -- name: next_due
-select min(wake_at) from harborage_runs
-where wake_at is not null and owner is null and not woken and (:agents::text[] is null or agent = '' or agent = any(:agents::text[]));
+select case when exists (
+  select from harborage_runs
+  where owner is null and woken and blocked is null and (:agents::text[] is null or agent = '' or agent = any(:agents::text[]))
+) then 0 else (
+  select min(wake_at) from harborage_runs
+  where wake_at is not null and owner is null and not woken and (:agents::text[] is null or agent = '' or agent = any(:agents::text[]))
+) end;
 
 -- name: block
 -- Only by the worker that claimed it; after this no worker holds it.

@@ -40,8 +40,13 @@ SELECT CAST(run.run_id AS BLOB), (
 FROM harborage_runs AS run INDEXED BY harborage_runs_inbox WHERE run.owner = :worker AND run.unread > 0;
 
 -- name: next_due
-SELECT min(wake_at) FROM harborage_runs
-WHERE wake_at IS NOT NULL AND owner IS NULL AND NOT woken AND (:agents IS NULL OR agent = '' OR agent IN (SELECT value FROM json_each(:agents)));
+SELECT CASE WHEN EXISTS (
+  SELECT 1 FROM harborage_runs INDEXED BY harborage_runs_ready
+  WHERE owner IS NULL AND woken > 0 AND blocked IS NULL AND (:agents IS NULL OR agent = '' OR agent IN (SELECT value FROM json_each(:agents)))
+) THEN 0 ELSE (
+  SELECT min(wake_at) FROM harborage_runs
+  WHERE wake_at IS NOT NULL AND owner IS NULL AND NOT woken AND (:agents IS NULL OR agent = '' OR agent IN (SELECT value FROM json_each(:agents)))
+) END;
 
 -- name: free
 UPDATE harborage_runs SET owner = NULL, woken = 1 WHERE owner = :worker AND owner IS NOT NULL RETURNING num;
