@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from harborage.secrets import secret as secret
+    from harborage.tools.auth import ApiKey as ApiKey
+    from harborage.tools.auth import Bearer as Bearer
+    from harborage.tools.auth import CookieAuth as CookieAuth
     from harborage.tools.catalog import CatalogFilter as CatalogFilter
     from harborage.tools.catalog import CatalogView as CatalogView
     from harborage.tools.catalog import MemoryToolSearch as MemoryToolSearch
@@ -33,6 +37,10 @@ if TYPE_CHECKING:
     from harborage.tools.function import ToolOptions as ToolOptions
     from harborage.tools.function import register_function as register_function
     from harborage.tools.function import tool as tool
+    from harborage.tools.http.endpoint import HTTP as HTTP
+    from harborage.tools.http.manifest import HTTPManifest as HTTPManifest
+    from harborage.tools.http.openapi.source import OpenAPI as OpenAPI
+    from harborage.tools.http.operation import Paging as Paging
     from harborage.tools.invoke import BetweenAttempts as BetweenAttempts
     from harborage.tools.invoke import Invoker as Invoker
     from harborage.tools.invoke import OnAttempt as OnAttempt
@@ -52,10 +60,14 @@ if TYPE_CHECKING:
     from harborage.tools.policy import classify as classify
     from harborage.tools.schema import describe_tool as describe_tool
     from harborage.tools.schema import schema_validator as schema_validator
+    from harborage.tools.sources import ToolLimits as ToolLimits
+    from harborage.tools.sources import ToolSource as ToolSource
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
+            "harborage.secrets": "secret",
+            "harborage.tools.auth": "ApiKey Bearer CookieAuth",
             "harborage.tools.catalog": "CatalogFilter CatalogView MemoryToolSearch ToolCatalog ToolSearch",
             "harborage.tools.enums": "ErrorClass Loading OnUnknown SideEffect Transport ValidateMode",
             "harborage.tools.errors": (
@@ -64,6 +76,10 @@ else:
                 "ToolTimeoutError UnsupportedTypeError"
             ),
             "harborage.tools.function": "ToolOptions register_function tool",
+            "harborage.tools.http.endpoint": "HTTP",
+            "harborage.tools.http.manifest": "HTTPManifest",
+            "harborage.tools.http.openapi.source": "OpenAPI",
+            "harborage.tools.http.operation": "Paging",
             "harborage.tools.invoke": "BetweenAttempts Invoker OnAttempt run_with_policy",
             "harborage.tools.mcp.options": "MCP",
             "harborage.tools.model": (
@@ -71,5 +87,6 @@ else:
             ),
             "harborage.tools.policy": "EffectivePolicy ToolPolicy classify",
             "harborage.tools.schema": "describe_tool schema_validator",
+            "harborage.tools.sources": "ToolLimits ToolSource",
         },
     )

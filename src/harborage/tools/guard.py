@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from typing import Any, Final, NamedTuple
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import httpcore2
 import httpx2
@@ -25,6 +26,9 @@ from harborage.tools.addresses import (
     look_up,
 )
 from harborage.tools.errors import AddressRefusedError
+
+if TYPE_CHECKING:
+    import ssl
 
 _PORTS: Final = {"http": 80, "https": 443}
 _FROM_CORE: Final = (
@@ -66,6 +70,11 @@ class AddressGuard:
         self._trusted = {place_of(url) for url in trusted}
         self._allowed = tuple(_parse_allowed(one) for one in allow_hosts)
         self._resolve = resolve
+
+    @cached_property
+    def certificates(self) -> ssl.SSLContext:
+        """What certificates of servers are checked by; reading it takes a tenth of a second, once."""
+        return httpx2.create_ssl_context(trust_env=False)
 
     def trusts(self, url: httpx2.URL) -> bool:
         """Whether the operator named the place of this URL."""
@@ -166,13 +175,21 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
     def __init__(self, guard: AddressGuard, *, keeps: bool = True, max_connections: int = 100) -> None:
         self._guard = guard
-        self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=httpx2.create_ssl_context(trust_env=False),
+        self._pools: dict[str, httpcore2.AsyncConnectionPool] = {}
+        self._make_pool = partial(
+            httpcore2.AsyncConnectionPool,
             max_connections=max_connections,
             max_keepalive_connections=20 if keeps else 0,
             keepalive_expiry=5.0,
             network_backend=_GuardedBackend(guard),
         )
+
+    def _pool(self, scheme: str) -> httpcore2.AsyncConnectionPool:
+        found = self._pools.get(scheme)
+        if found is None:
+            context = self._guard.certificates if scheme == "https" else None
+            found = self._pools[scheme] = self._make_pool(ssl_context=context)
+        return found
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         self._guard.check(request.url)
@@ -186,7 +203,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             extensions=request.extensions,
         )
         with _as_httpx(request):
-            answer = await self._pool.handle_async_request(asked)
+            answer = await self._pool(url.scheme).handle_async_request(asked)
         return httpx2.Response(
             answer.status,
             headers=answer.headers,
@@ -196,7 +213,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._pool.aclose()
+        for pool in self._pools.values():
+            await pool.aclose()
 
 
 class _Body(httpx2.AsyncByteStream):

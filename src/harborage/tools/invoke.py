@@ -59,8 +59,8 @@ OnBegin = Callable[["AttemptScope | None"], None]
 OnAttempt = Callable[[int, Exception | None], None]
 """Called after every attempt with its index from 0 and its error or None."""
 
-BetweenAttempts = Callable[[], AbstractContextManager[object]]
-"""Entered while a call only waits for its next attempt."""
+BetweenAttempts = Callable[[float], AbstractContextManager[object]]
+"""Entered while a call only waits for its next attempt, with how many seconds that is."""
 
 ShowResult = Callable[["ToolResult"], Awaitable[ShownValue]]
 """Returns what the event of a completed call shows of its result."""
@@ -112,7 +112,7 @@ async def run_with_policy(
     """Return the result of `attempt`, made as often as `policy` allows, each time under the policy's deadline.
 
     An attempt that ignores its cancellation is ended after a short grace, which is logged under `name`. `between` is
-    entered for each wait before another attempt.
+    entered for each wait before another attempt, which is as long as the peer asked for if its error says so.
 
     Input is validated once before, the output once after the successful attempt. `is_guarded` forbids another attempt
     when the last one may have acted. Never: swallows a cancellation; one that arrives ends the call at once.
@@ -139,6 +139,7 @@ async def run_with_policy(
                     raise  # the policy allows no second attempt
                 last_class = classify(error, has_deadline=effective.timeout_s is not None)
                 raise ToolPolicyExhaustedError(index + 1, last_class, failure_reason(error)) from error
+            asked_s = getattr(error, "retry_after_s", None) or 0.0  # the peer said when
         else:
             if on_attempt is not None:
                 on_attempt(index, None)
@@ -146,8 +147,9 @@ async def run_with_policy(
                 _check_output(validate_out, result)
             return result
         index += 1
-        with between():
-            await sleep(clock, backoff_ms(effective, index, random()) / 1000)
+        delay_s = max(backoff_ms(effective, index, random()) / 1000, asked_s)
+        with between(delay_s):
+            await sleep(clock, delay_s)
 
 
 async def _attempt(

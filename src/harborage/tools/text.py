@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import msgspec
 
 _TEXT_TYPES = frozenset(
@@ -23,6 +26,9 @@ _TEXT_TYPES = frozenset(
 _TEXT_SUFFIXES = ("+json", "+xml", "+yaml")
 _UNKNOWN = frozenset({"", "application/octet-stream", "binary/octet-stream"})
 _LONGEST_CHARACTER = 4
+_CONTROL: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]"
+)
 
 
 class TextRange(msgspec.Struct, frozen=True):
@@ -88,3 +94,17 @@ def trim_cut_character(data: bytes) -> bytes:
 
 def _bare(mime: str) -> str:
     return mime.partition(";")[0].strip().lower()
+
+
+def clean_text(text: str, most_bytes: int, *, one_line: bool = False) -> str:
+    """Return a text from outside as it may be shown: without control characters, cut with `…` to `most_bytes`.
+
+    Escape sequences of terminals, and marks that turn the direction of text, are control characters, too.
+    """
+    shown = _CONTROL.sub("", text)
+    if one_line:
+        shown = " ".join(shown.split())
+    data = shown.encode("utf-8", "replace")
+    if len(data) <= most_bytes:
+        return data.decode()
+    return trim_cut_character(data[: max(0, most_bytes - 3)]).decode() + "…"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 Manifest: TypeAlias = tuple[ArtifactManifestEntry, ...]
 
 _STALE_S: Final = 1.0
+LONG_WAIT_S: Final = 5.0
+"""Seconds up to which a call waits in memory for its next attempt."""
 
 
 def tracker_of(store: ArtifactStore) -> TracksChanges | None:
@@ -146,7 +149,7 @@ class LiveRun(msgspec.Struct, kw_only=True):
     - Tasks: `has_children` if it has spawned any. `retained` are those that it waits for, each with the id or name of
       its group, `named_groups` the groups that its spawns named, `followed` those whose end it receives.
     - Waits: `waiting` is what its steps in flight wait for, by position; `between_attempts` are the positions of the
-      steps that wait to retry a tool.
+      steps that wait to retry a tool, `retries_at` when those do that wait long.
     - Limits: `ledger` draws from the limits of its tree, None without limits; `shown` is the budget that a replay shows
       its planner.
 
@@ -179,6 +182,7 @@ class LiveRun(msgspec.Struct, kw_only=True):
     followed: frozenset[str] = frozenset()
     waiting: dict[str, Waiting] = {}
     between_attempts: frozenset[str] = frozenset()
+    retries_at: dict[str, datetime] = msgspec.field(default_factory=dict)
     request: RunRequest | None = None
     ledger: RunLedger | None = None
     shown: Budget | None = None
@@ -203,11 +207,18 @@ class LiveRun(msgspec.Struct, kw_only=True):
         return self.state.steps, call_id(self.state.steps, branch)
 
     @contextmanager
-    def retrying(self, call: StepCall) -> Iterator[None]:
-        """While a step only waits to try its tool again: what forbids waiting cuts it short, now or later."""
+    def retrying(self, call: StepCall, delay_s: float = 0.0, now: datetime | None = None) -> Iterator[None]:
+        """While a step only waits to try its tool again: what forbids waiting cuts it short, now or later.
+
+        A wait of more than a few seconds from `now` on needs no process: the run may leave memory, and the call is
+        begun again at that time.
+        """
         self.between_attempts |= {call.position}
+        if now is not None and delay_s > LONG_WAIT_S:
+            self.retries_at[call.position] = now + timedelta(seconds=delay_s)
         self.mailbox.begin_wait()
         yield
+        self.retries_at.pop(call.position, None)
         self.between_attempts -= {call.position}  # not when it is cut short there: that must be seen to be why
 
     @property

@@ -176,7 +176,7 @@ class AgentEffects:
                     may_repeat=self._may_repeat,
                     cut=self._undecided,
                     yields_to_cancel=self._is_between_attempts,
-                    waits_for=self._interrupted.find_wait,
+                    waits_for=self._tool_wait,
                 ),
                 "confirm.": Wait(
                     run=self._confirm,
@@ -442,6 +442,12 @@ class AgentEffects:
 
     def _called_with(self, live: LiveRun, call: StepCall) -> Awaitable[ToolOutcome]:
         return make_call(self._services, self._questions, self._executor(call.run_id), live, call)
+
+    def _tool_wait(self, call: StepCall) -> Waiting | None:
+        """Until when a call waits for an answer of a person, or for the time of its next attempt."""
+        live = self._live.get(call.run_id)
+        at = None if live is None else live.retries_at.get(call.position)
+        return self._interrupted.find_wait(call) if at is None else Waiting(at)
 
     def _is_between_attempts(self, call: StepCall) -> bool:
         return (live := self._live.get(call.run_id)) is not None and call.position in live.between_attempts

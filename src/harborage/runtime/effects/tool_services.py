@@ -203,7 +203,7 @@ def make_call(
         key=live.key(call),
         is_recorded=services.is_recorded,
         tool_context=live.base.tool_context,
-        between=partial(live.retrying, call),
+        between=lambda delay_s: live.retrying(call, delay_s, services.stamp.now()),
         named=live.named(call),
     )
     if not executor.takes_context(call.payload):
