@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from harborage.tools.policy import classify as classify
     from harborage.tools.schema import describe_tool as describe_tool
     from harborage.tools.schema import schema_validator as schema_validator
-    from harborage.tools.sources import ToolLimits as ToolLimits
     from harborage.tools.sources import ToolSource as ToolSource
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
@@ -87,6 +86,6 @@ else:
             ),
             "harborage.tools.policy": "EffectivePolicy ToolPolicy classify",
             "harborage.tools.schema": "describe_tool schema_validator",
-            "harborage.tools.sources": "ToolLimits ToolSource",
+            "harborage.tools.sources": "ToolSource",
         },
     )

@@ -12,6 +12,7 @@ import msgspec
 from harborage.secrets import SecretReader
 from harborage.tools.errors import ToolError, UnsupportedTypeError
 from harborage.tools.http.operation import Operation
+from harborage.tools.http.values import Auth
 from harborage.tools.model import CallContext, Tool, ToolDescriptor, ToolResult
 from harborage.tools.schema import describe_tool
 from harborage.tools.text import clean_text
@@ -19,7 +20,6 @@ from harborage.tools.text import clean_text
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
     from harborage.tools.http.caller import Caller
-    from harborage.tools.http.values import Auth
     from harborage.tools.sources import SourceServices
 
 
