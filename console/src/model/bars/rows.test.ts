@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { RunStore } from "../events/store.ts";
 import type { RunView } from "../events/views.ts";
-import type { WireEvent } from "../events/wire.ts";
+import { parseTime, type WireEvent } from "../events/wire.ts";
 import { RESTOCK, RESTOCK_RUN, SHIP, SHIP_RUN } from "../fixtures/index.ts";
 import { timeMap } from "../time-map.ts";
 import { barsOfStep, leastWidth, spansOfRun } from "./bars.ts";
@@ -15,7 +15,7 @@ function storeOf(events: readonly WireEvent[]): RunStore {
   return store;
 }
 
-const NOW = Date.UTC(2026, 10, 28, 7);
+const NOW = (parseTime(RESTOCK.at(-1)?.occurred_at) ?? 0) + 3_600_000;
 const EFFECTS: Record<string, string> = { place_order: "external", ship: "external", look: "read" };
 
 function optionsOf(store: RunStore, toggled: string[] = []): RowOptions {
@@ -94,7 +94,10 @@ describe("rows", () => {
   it("count the time at work without waits for people", () => {
     const order = run.steps[4];
     const row = rows.find((one) => one.label === "5" && one.depth === 0);
-    expect(row?.activeMs).toBeLessThan((order?.endedAt ?? 0) - (order?.startedAt ?? 0) - 400);
+    const [wait] = order?.waits ?? [];
+    const waited = (wait?.settledAt ?? 0) - (wait?.openedAt ?? 0);
+    expect(waited).toBeGreaterThan(0);
+    expect(row?.activeMs).toBeCloseTo((order?.endedAt ?? 0) - (order?.startedAt ?? 0) - waited, 3);
     expect(activeTime(run, NOW)).toBeLessThan((run.endedAt ?? 0) - (run.startedAt ?? 0));
   });
 

@@ -222,7 +222,8 @@ describe("a record of steps", () => {
     const run = store.run(RESTOCK_RUN) as RunView;
     expect(run.steps).toHaveLength(7);
     expect(run).toMatchObject({ status: "complete", agent: "restock", isWhole: true });
-    expect(run.tokens.total).toBe(16253);
+    const { prompt_tokens, completion_tokens } = RESTOCK_STEPS.run.totals;
+    expect(run.tokens.total).toBe(prompt_tokens + completion_tokens);
     expect(run.steps[4]?.calls[0]).toMatchObject({ sideEffect: "external", status: "done", args: { count: 12 } });
     expect(run.pauses).toHaveLength(3);
   });
