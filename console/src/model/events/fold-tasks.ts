@@ -22,6 +22,7 @@ export function foldTask(state: RunState, event: WireEvent, now: Moment): void {
   if (event.type === "task.prioritised") state.facts.priority = numberAt(payload, "NewPriority") ?? state.facts.priority;
   state.touch();
   if (!status) return;
+  state.isToldByEvents = true;
   if (isEnd(status)) endSteps(state, status, textAt(payload, "ErrorCode"), now);
   state.setStatus(status, now, textAt(payload, "ErrorCode"));
 }

@@ -23,7 +23,7 @@ export interface TaskRowFacts {
 
 const STATUSES: readonly string[] = ["pending", "running", "paused", "complete", "failed", "cancelled"];
 
-/** Fill in what events do not say. The status of a row counts only while no event told one, or when the run has ended. */
+/** Fill in what events do not say. The status of a row counts while no event told one, or when the run has ended. */
 export function noteRow(state: RunState, row: TaskRowFacts): void {
   const facts = state.facts;
   facts.goal = row.query || row.description || facts.goal;
@@ -38,7 +38,7 @@ export function noteRow(state: RunState, row: TaskRowFacts): void {
   const status = STATUSES.includes(row.status) ? (row.status as RunStatus) : null;
   if (!status) return;
   const at = parseTime(row.updated_at) ?? facts.startedAt ?? 0;
-  const isNews = state.changes.length === 0 || (isEnd(status) && !isEnd(facts.status));
-  if (isNews) state.setStatus(status, at, row.error_class ?? "");
+  const isNews = !state.isToldByEvents || (isEnd(status) && !isEnd(facts.status));
+  if (isNews && (facts.status !== status || state.changes.length === 0)) state.setStatus(status, at, row.error_class ?? "");
   else if (facts.status === status) facts.errorClass = row.error_class ?? facts.errorClass;
 }

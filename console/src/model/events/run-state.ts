@@ -45,6 +45,8 @@ export class RunState {
   /** The number of the newest step that was decided; 0 for none. */
   decided = 0;
   synthesized = 0;
+  /** Whether an event told the run's status: then task rows, which may be older, tell only its end. */
+  isToldByEvents = false;
   /** The number of the newest step whose end the record has told; 0 without a record. */
   recorded = 0;
 
@@ -148,7 +150,10 @@ export class RunState {
     return call;
   }
 
+  /** What a run was before it ended changes nothing any more, however late it is told. */
   setStatus(status: RunStatus, at: Moment, error = ""): void {
+    const last = this.changes[this.changes.length - 1];
+    if (last && isEnd(last.status) && !isEnd(status) && at < last.at) return;
     this.touch();
     if (this.facts.status !== status || !this.changes.length) this.changes.push({ status, at, error });
     this.facts.status = status;

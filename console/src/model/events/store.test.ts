@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { asForeign, FAIL, RESTOCK, RESTOCK_RUN, RESTOCK_STEPS, SHIP, SHIP_RUN, SHIP_STEPS, SHIP_WAITING, TASKS } from "../fixtures/index.ts";
+import type { TaskRowFacts } from "./rows.ts";
 import { lastMoment, standAt } from "./moment.ts";
 import { RunStore } from "./store.ts";
 import type { RunView } from "./views.ts";
@@ -179,6 +180,31 @@ describe("the store", () => {
     for (const row of TASKS) store.noteTask(row);
     store.noteAnswer(RESTOCK_RUN, "Done.");
     expect(store.run(RESTOCK_RUN)).toMatchObject({ goal: "Please restock tea and salt", agent: "restock", answer: "Done." });
+  });
+
+  it("follows the status of rows while no event told one, and then only to the end", () => {
+    const [row] = TASKS.filter((one) => one.id === RESTOCK_RUN);
+    const told = (status: string): TaskRowFacts => ({ ...(row as TaskRowFacts), status });
+    const store = new RunStore();
+    const statuses = ["pending", "running", "paused", "running"].map((status) => {
+      store.noteTask(told(status));
+      return store.run(RESTOCK_RUN)?.status;
+    });
+    expect(statuses).toEqual(["pending", "running", "paused", "running"]);
+    store.apply(RESTOCK.slice(0, 30));
+    store.noteTask(told("pending"));
+    expect(store.run(RESTOCK_RUN)?.status).toBe("running");
+    store.noteTask(told("complete"));
+    expect(store.run(RESTOCK_RUN)?.status).toBe("complete");
+  });
+
+  it("stays ended while the beginning of an ended run is told again", () => {
+    const store = new RunStore();
+    store.noteHistory(RESTOCK_STEPS);
+    for (const event of RESTOCK.filter((one) => one.sequence % STORED_UNIT === 0)) {
+      store.apply([event]);
+      expect(store.run(RESTOCK_RUN)?.status).toBe("complete");
+    }
   });
 
   it("takes ten times as long for a run that is ten times as long, not a hundred times", { timeout: 30_000 }, () => {
