@@ -71,26 +71,43 @@ export const LEAST_WIDTH = { plain: 2, failed: 8, unknown: 13 } as const;
 /** Map time to the axis: in working time stretches in which every row is idle for long are folded to bands. */
 export function timeMap(spans: readonly Span[], options: TimeMapOptions): TimeMap {
   const { now, width } = options;
-  const start = spans.reduce((least, span) => Math.min(least, span.start), spans.length ? Infinity : now);
-  const last = spans.reduce((most, span) => Math.max(most, span.end ?? now), start);
-  const end = Math.max(last, start + 1);
-  const stretches = options.mode === "wall" ? [] : foldedStretches(spans, { start, end }, now);
-  return mapOf({ start, end }, stretches, width, isWaitingAt(spans, now) && last >= now);
+  const { start, end, work, isWaiting } = survey(spans, now);
+  const stretches = options.mode === "wall" ? [] : foldedStretches(work, { start, end }, isWaiting);
+  return mapOf({ start, end }, stretches, width, isWaiting);
 }
 
-function isWaitingAt(spans: readonly Span[], now: Moment): boolean {
-  const open = spans.filter((span) => span.end === null || span.end > now);
-  return open.length > 0 && open.every((span) => span.isIdle);
+interface Survey extends Stretch {
+  readonly work: Stretch[];
+  /** Whether something goes on now, and all of it only waits. */
+  readonly isWaiting: boolean;
+}
+
+/** What there is, in one pass: a run of thousands of spans is mapped anew with each frame while it goes on. */
+function survey(spans: readonly Span[], now: Moment): Survey {
+  const work: Stretch[] = [];
+  let start = spans.length ? Infinity : now;
+  let last = -Infinity;
+  let [isOpen, isWorking] = [false, false];
+  for (const span of spans) {
+    const end = span.end ?? now;
+    if (span.start < start) start = span.start;
+    if (end > last) last = end;
+    if (span.end === null || end > now) isOpen = true;
+    if (span.isIdle) continue;
+    if (span.end === null || end > now) isWorking = true;
+    work.push({ start: span.start, end });
+  }
+  const end = Math.max(last, start + 1);
+  return { start, end, work, isWaiting: isOpen && !isWorking && last >= now };
 }
 
 /** The idle stretches that are long enough to be folded, and the one that goes on now, however short it is. */
-function foldedStretches(spans: readonly Span[], domain: Stretch, now: Moment): Stretch[] {
-  const busy = union(spans.filter((span) => !span.isIdle).map((span) => ({ start: span.start, end: span.end ?? now })));
+function foldedStretches(work: Stretch[], domain: Stretch, isWaiting: boolean): Stretch[] {
+  const busy = union(work);
   const worked = busy.reduce((sum, piece) => sum + piece.end - piece.start, 0);
   const least = Math.max(LEAST_FOLD_MS, worked * FOLD_SHARE_OF_WORK);
   const idle = complement(busy, domain);
-  const waits = isWaitingAt(spans, now);
-  return idle.filter((gap) => gap.end - gap.start > least || (waits && gap.end === domain.end && busy.length > 0));
+  return idle.filter((gap) => gap.end - gap.start > least || (isWaiting && gap.end === domain.end && busy.length > 0));
 }
 
 function union(stretches: Stretch[]): Stretch[] {

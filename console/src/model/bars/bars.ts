@@ -118,12 +118,25 @@ export function leastWidth(kind: BarKind): number {
 
 /** All stretches of a run and of the runs below it, unfolded or not: a run whose child works is not idle. */
 export function spansOfRun(run: RunView, childOf: (id: string) => RunView | undefined): Span[] {
-  const seen = new Set([run.id]);
-  const spans = (one: RunView): Span[] => {
-    const own = spansOf(one.steps.flatMap((step) => barsOfStep(step, () => "")));
-    const children = one.children.filter((child) => !seen.has(child.id) && seen.add(child.id));
-    return [...own, ...children.flatMap((child) => below(childOf(child.id)))];
+  const spans: Span[] = [];
+  const seen = new Set<string>();
+  const add = (one: RunView | undefined): void => {
+    if (!one || seen.has(one.id)) return;
+    seen.add(one.id);
+    for (const step of one.steps) for (const span of spansOfStep(step)) spans.push(span);
+    for (const child of one.children) add(childOf(child.id));
   };
-  const below = (child: RunView | undefined): Span[] => (child ? spans(child) : []);
-  return spans(run);
+  add(run);
+  return spans;
+}
+
+/** The stretches of steps that have ended are made once. */
+const madeSpans = new WeakMap<StepView, readonly Span[]>();
+
+function spansOfStep(step: StepView): readonly Span[] {
+  const known = madeSpans.get(step);
+  if (known) return known;
+  const spans = spansOf(barsOfStep(step, () => ""));
+  if (step.endedAt !== null) madeSpans.set(step, spans);
+  return spans;
 }

@@ -1,6 +1,7 @@
 import type { Json } from "../json.ts";
 import { isObject } from "../json.ts";
 import type { ChildRef, Moment, RunView, StepView, ToolCall } from "../events/views.ts";
+import { isEnd } from "../events/run-state.ts";
 import { cutText } from "../formats.ts";
 import { stepTitle, type Tone } from "../status.ts";
 import { barsOfCall, barsOfStep, childBar, type Bar, type BarKind, type EffectsOf } from "./bars.ts";
@@ -32,6 +33,7 @@ export interface Row {
   readonly isExpanded: boolean;
   /** Where it stands among the rows of its parent, from 1. */
   readonly position: number;
+  /** How many rows its parent has; -1 while that is not known, because the run goes on. */
   readonly siblings: number;
 }
 
@@ -141,7 +143,7 @@ const EMPTY_ROW: Row = {
 };
 
 /** Rows of steps that have ended and unfold nothing are made once. */
-const made = new WeakMap<StepView, { readonly key: string; readonly row: Row }>();
+const made = new WeakMap<StepView, { readonly row: Row; readonly effect: string }>();
 
 function stepRow(
   place: Place,
@@ -151,11 +153,11 @@ function stepRow(
   isExpanded: boolean,
 ): Row {
   const { run, step, at, depth, id } = place;
-  const sideEffect = step.calls[0] && (step.calls[0].sideEffect || options.effectsOf(step.calls[0].tool));
-  const key = `${id} ${depth} ${at} ${run.steps.length} ${sideEffect}`;
-  const known = made.get(step);
-  if (known?.key === key && !isExpandable) return known.row;
   const [only] = step.calls;
+  const effect = only ? only.sideEffect || options.effectsOf(only.tool) : "";
+  const siblings = isEnd(run.status) ? run.steps.length : -1;
+  const known = isExpandable ? undefined : made.get(step);
+  if (known?.effect === effect && isSamePlace(known.row, id, depth, at, siblings)) return known.row;
   const bars = barsOfStep(step, options.effectsOf, !isExpanded || step.calls.length < 2);
   const row: Row = {
     ...EMPTY_ROW,
@@ -177,10 +179,14 @@ function stepRow(
     isExpandable,
     isExpanded,
     position: at + 1,
-    siblings: run.steps.length,
+    siblings,
   };
-  if (step.endedAt !== null && !isExpandable) made.set(step, { key, row });
+  if (step.endedAt !== null && !isExpandable) made.set(step, { row, effect });
   return row;
+}
+
+function isSamePlace(row: Row, id: string, depth: number, at: number, siblings: number): boolean {
+  return row.id === id && row.depth === depth && row.position === at + 1 && row.siblings === siblings;
 }
 
 function titleOf(step: StepView, children: readonly RunView[]): string {
