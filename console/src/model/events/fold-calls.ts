@@ -47,7 +47,7 @@ export function foldInvoked(state: RunState, event: WireEvent, now: Moment): voi
 export function foldCallEnd(state: RunState, event: WireEvent, now: Moment): void {
   const payload = payloadOf(event);
   const tool = textAt(payload, "ToolName");
-  const call = findCall(state, payload, tool, ["open", "unknown"], now) ?? newCall(state, payload, tool, now);
+  const call = findCall(state, payload, tool, ["open", "unknown", "cut"], now) ?? newCall(state, payload, tool, now);
   call.status = event.type === "tool.completed" ? "done" : "failed";
   call.endedAt = now;
   call.startedAt ??= now - (numberAt(payload, "DurationMS") ?? 0);

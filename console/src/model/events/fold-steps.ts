@@ -1,6 +1,6 @@
 import { isEnd, type RunState, type WritableStep } from "./run-state.ts";
 import type { Moment, StepView, Tokens } from "./views.ts";
-import { numberAt, objectAt, textAt, type WireEvent, payloadOf } from "./wire.ts";
+import { flagAt, numberAt, objectAt, textAt, type WireEvent, payloadOf } from "./wire.ts";
 import { isObject, type JsonObject } from "../json.ts";
 
 /** The step that is being decided, opened if it is not there: the server's number, else the one after the last. */
@@ -31,24 +31,46 @@ function openedStep(state: RunState, number: number, now: Moment): WritableStep 
   if (known) return state.writeStep(number, now);
   const before = state.current;
   const isNext = before !== undefined && before.number < number;
-  const start = isNext ? closeStep(state, before.number, now) : (state.facts.startedAt ?? state.facts.spawnedAt ?? now);
+  const start = isNext ? passStep(state, before.number, now) : (state.facts.startedAt ?? state.facts.spawnedAt ?? now);
   return state.writeStep(number, Math.min(start, now));
 }
 
-/** End a step because what follows it has begun at `now`; the moment at which it ended. */
-export function closeStep(state: RunState, number: number, now: Moment): Moment {
+/**
+ * Note that what follows a step has begun at `now`; the moment at which the step ended, as far as is known. Streamed
+ * text overtakes stored events, so calls that are open may have ended all the same: their events are still to come.
+ */
+function passStep(state: RunState, number: number, now: Moment): Moment {
   const known = state.step(number);
   if (!known) return now;
-  if (known.endedAt !== null && !known.waits.some((wait) => wait.settledAt === null)) return known.endedAt;
+  if (known.endedAt !== null) return known.endedAt;
   const step = state.writeStep(number, now);
-  const isHeld = step.waits.some((wait) => wait.settledAt === null);
-  for (const wait of step.waits) wait.settledAt ??= now;
-  for (const call of step.calls) {
-    if (call.status === "open" || call.status === "waiting") Object.assign(call, { status: "cut", endedAt: now });
-  }
-  step.endedAt = isHeld || step.calls.some((call) => call.status === "cut") ? now : lastMoment(step);
+  const isHeld = settleWaits(step, now);
+  if (step.calls.some(isGoingOn)) return now;
+  step.endedAt = isHeld ? now : lastMoment(step);
   step.status = endStatus(step);
   return step.endedAt;
+}
+
+/** End a step for good: calls without an end were cut off. */
+export function closeStep(state: RunState, number: number, now: Moment): void {
+  if (state.step(number)?.endedAt !== null) return;
+  const step = state.writeStep(number, now);
+  const isHeld = settleWaits(step, now);
+  const open = step.calls.filter(isGoingOn);
+  for (const call of open) Object.assign(call, { status: "cut", endedAt: now });
+  step.endedAt = isHeld || open.length > 0 ? now : lastMoment(step);
+  step.status = endStatus(step);
+}
+
+/** Whether some wait was open. */
+function settleWaits(step: WritableStep, now: Moment): boolean {
+  const open = step.waits.filter((wait) => wait.settledAt === null);
+  for (const wait of open) wait.settledAt = now;
+  return open.length > 0;
+}
+
+function isGoingOn(call: StepView["calls"][number]): boolean {
+  return call.status === "open" || call.status === "waiting";
 }
 
 function lastMoment(step: StepView): Moment {
@@ -70,7 +92,7 @@ function endStatus(step: StepView): StepView["status"] {
 /** Bring a step's status and end in line with its calls and waits, after one of them changed at `now`. */
 export function settleStep(step: WritableStep, now: Moment): void {
   const isWaiting = step.waits.some((wait) => wait.settledAt === null);
-  const isOpen = step.calls.some((call) => call.status === "open" || call.status === "waiting");
+  const isOpen = step.calls.some(isGoingOn);
   if (isWaiting) return reopen(step, "waiting");
   if (step.decidedAt === null) return reopen(step, "deciding");
   if (isOpen || !hasActed(step)) return reopen(step, "running");
@@ -92,13 +114,22 @@ function reopen(step: WritableStep, status: StepView["status"]): void {
 export function foldDecision(state: RunState, event: WireEvent, now: Moment): void {
   const payload = payloadOf(event);
   const step = decidingStep(state, payload, now);
+  step.startedAt = startAfter(state, step, now);
   step.decidedAt = now;
   step.decision = textAt(payload, "DecisionKind") || "unknown";
   step.tool = textAt(payload, "Tool");
   step.reasoning = textAt(payload, "ReasoningTrace") || step.reasoning;
   state.decided = Math.max(state.decided, step.number);
+  state.endedTexts.clear();
   if (step.decision === "AwaitTask" && step.waits.length === 0) step.waits.push(childWait(now));
   settleStep(step, now);
+}
+
+/** A step begins where the one before it ended, which may have been told after the text of this one. */
+function startAfter(state: RunState, step: StepView, now: Moment): Moment {
+  closeStep(state, step.number - 1, now);
+  const ended = state.step(step.number - 1)?.endedAt ?? step.startedAt;
+  return Math.min(Math.max(step.startedAt, ended), now);
 }
 
 function childWait(now: Moment): WritableStep["waits"][number] {
@@ -126,9 +157,12 @@ export function foldChunk(state: RunState, event: WireEvent, now: Moment): void 
   if (isEnd(state.facts.status)) return;
   const payload = payloadOf(event);
   const step = decidingStep(state, payload, now);
+  const kind = textAt(payload, "Kind") === "reasoning" ? "reasoning" : "text";
   const delta = textAt(payload, "Delta");
-  if (textAt(payload, "Kind") === "reasoning") step.reasoning += delta;
-  else step.text += delta;
+  // The model was asked again in the same step: its new answer takes the place of the one before.
+  if (delta && state.endedTexts.delete(`${step.number} ${kind}`)) step[kind] = "";
+  step[kind] += delta;
+  if (flagAt(payload, "Done")) state.endedTexts.add(`${step.number} ${kind}`);
 }
 
 export function foldCost(state: RunState, event: WireEvent, now: Moment): void {

@@ -45,6 +45,8 @@ export class RunState {
   /** The number of the newest step that was decided; 0 for none. */
   decided = 0;
   synthesized = 0;
+  /** Streamed texts that were told to be whole, as "3 text". */
+  readonly endedTexts = new Set<string>();
   /** Whether an event told the run's status: then task rows, which may be older, tell only its end. */
   isToldByEvents = false;
   /** The number of the newest step whose end the record has told; 0 without a record. */

@@ -84,6 +84,37 @@ describe("a recorded run", () => {
   });
 });
 
+describe("streamed text", () => {
+  let sequence = 0;
+  const event = (type: string, payload: object): WireEvent => ({
+    ...{ type, sequence: (sequence += 4096), tenant: "t", user: "u", session: "s", run: "r", payload },
+    occurred_at: new Date(Date.UTC(2026, 10, 28, 6) + sequence).toISOString(),
+  });
+  const piece = (text: string, isDone = false): WireEvent =>
+    event("llm.completion.chunk", { TaskID: "r", Delta: text, Done: isDone, Kind: "content" });
+  const decided = (number: number, kind: string): WireEvent => event("planner.decision", { Step: number, DecisionKind: kind, Tool: "look" });
+
+  it("is replaced where the model is asked again in the same step", () => {
+    const run = folded([piece("bad "), piece("", true), piece("good "), piece("one"), decided(1, "Finish")], "r");
+    expect(run.steps[0]?.text).toBe("good one");
+  });
+
+  it("may overtake the end of the call before it, which is not taken for cut off", () => {
+    const call = { Step: 1, CallID: "1", ToolName: "look" };
+    const events = [decided(1, "CallTool"), event("tool.invoked", call), piece("Next "), event("tool.completed", { ...call, Attempts: 1 })];
+    const before = folded(events.slice(0, 3), "r");
+    expect(before.steps.map((step) => step.status)).toEqual(["running", "deciding"]);
+    const after = folded([...events, decided(2, "Finish")], "r");
+    expect(after.steps.map((step) => step.status)).toEqual(["done", "done"]);
+    expect(after.steps[1]?.startedAt).toBe(after.steps[0]?.endedAt);
+  });
+
+  it("ends calls without an end when the next step is decided", () => {
+    const run = folded([decided(1, "CallTool"), event("tool.invoked", { Step: 1, CallID: "1", ToolName: "look" }), decided(2, "Finish")], "r");
+    expect(run.steps[0]).toMatchObject({ status: "cut", calls: [{ status: "cut" }] });
+  });
+});
+
 describe("a foreign server", () => {
   it("gives the same steps and calls, paired in order", () => {
     const own = folded(RESTOCK, RESTOCK_RUN);
