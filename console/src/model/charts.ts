@@ -1,4 +1,5 @@
 import type { Moment, PauseView, RunView } from "./events/views.ts";
+import { entryOf } from "./json.ts";
 import { parseTime } from "./events/wire.ts";
 
 /** Where the runs behind a mark are listed: a page and its filters, as `query.ts` writes them. */
@@ -72,7 +73,7 @@ const FAMILY_OF: Readonly<Record<string, Family>> = {
 
 export function familyOf(type: string): Family {
   if (FAILED.has(type)) return "failed";
-  return FAMILY_OF[type.slice(0, Math.max(0, type.indexOf(".")))] ?? "other";
+  return entryOf(FAMILY_OF, type.slice(0, Math.max(0, type.indexOf(".")))) ?? "other";
 }
 
 /** A column of a stacked rate. */

@@ -1,4 +1,5 @@
 import type { ControlView } from "./events/views.ts";
+import { entryOf } from "./json.ts";
 import { formatDuration } from "./formats.ts";
 import type { Glyph, Tone } from "./status.ts";
 
@@ -39,7 +40,7 @@ const NAMES: Readonly<Record<string, string>> = {
 
 /** The short name of a control, as on its flag. */
 export function controlName(type: string): string {
-  return NAMES[type] ?? type.toLowerCase().replaceAll("_", " ");
+  return entryOf(NAMES, type) ?? (type.toLowerCase().replaceAll("_", " ") || "control");
 }
 
 /** The fate of a control. `isRunWaiting` tells that a sent one is not read before the run goes on. */
@@ -71,10 +72,10 @@ function appliedWords(control: ControlView): string {
 }
 
 export function failureWords(code: string): string {
-  return FAILURES[code] ?? (code.replaceAll("_", " ") || "the runtime gave no reason");
+  return entryOf(FAILURES, code) ?? (code.replaceAll("_", " ") || "the runtime gave no reason");
 }
 
 function rejectedWords(control: ControlView): string {
-  const needed = control.error === "scope_mismatch" ? NEEDED[control.type] : undefined;
+  const needed = control.error === "scope_mismatch" ? entryOf(NEEDED, control.type) : undefined;
   return `Rejected: ${control.error || "no reason"}${needed ? `, needs ${needed}` : ""}`;
 }

@@ -1,4 +1,4 @@
-import { isObject, type Json, type JsonObject } from "./json.ts";
+import { entryOf, isObject, type Json, type JsonObject } from "./json.ts";
 import type { Moment, Principal, RunView } from "./events/views.ts";
 import { parseTime } from "./events/wire.ts";
 
@@ -135,5 +135,5 @@ const DEFAULT_WORDS: Readonly<Record<string, string>> = {
 
 /** What the deadline does: "then rejected"; "" where the server does not say. */
 export function defaultWords(item: Pick<InboxItem, "default">): string {
-  return DEFAULT_WORDS[item.default] ?? "";
+  return entryOf(DEFAULT_WORDS, item.default) ?? "";
 }

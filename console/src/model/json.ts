@@ -20,3 +20,8 @@ export function isSameJson(left: Json | undefined, right: Json | undefined): boo
     keys.every((key) => Object.hasOwn(right, key) && isSameJson(left[key], right[key]))
   );
 }
+
+/** The entry of a table under a key that came from outside: names such as `constructor` are no entries. */
+export function entryOf<T>(table: Readonly<Record<string, T>>, key: string): T | undefined {
+  return Object.hasOwn(table, key) ? table[key] : undefined;
+}

@@ -1,3 +1,4 @@
+import { entryOf } from "./json.ts";
 import type { PauseView, RunStatus, RunView, StepView, ToolCall, WaitReason } from "./events/views.ts";
 
 /** The names of the glyphs; the shape of each says its state without colour. */
@@ -66,7 +67,7 @@ export function stateOf(facts: StateFacts): StateWords {
   const isCancelled = status === "failed" && errorClass === "cancelled";
   const key = isCancelled ? "cancelled" : isOver(status) ? status : condition || status;
   if (key === "paused" && facts.waitingOn) return waitingWords(facts.waitingOn);
-  const [word, glyph, tone] = WORDS[key] ?? [key, "pending", "idle"];
+  const [word, glyph, tone] = entryOf(WORDS, key) ?? [key, "pending", "idle"];
   return { word, glyph, tone, on: "", code: key === "failed" ? errorClass : "" };
 }
 
@@ -171,6 +172,6 @@ const CALL_WORDS: Readonly<Record<ToolCall["status"], readonly [string, Glyph, T
 };
 
 export function callState(status: ToolCall["status"]): Pick<StateWords, "word" | "glyph" | "tone"> {
-  const [word, glyph, tone] = CALL_WORDS[status] ?? [status, "pending", "idle"];
+  const [word, glyph, tone] = entryOf(CALL_WORDS, status) ?? [status, "pending", "idle"];
   return { word, glyph, tone };
 }

@@ -1,4 +1,4 @@
-import type { JsonObject, Json } from "../json.ts";
+import { entryOf, type Json, type JsonObject } from "../json.ts";
 import type { ControlView, Moment, PauseView, RunView } from "../events/views.ts";
 import { fateOf, type FateWords } from "../fates.ts";
 import { formatDuration } from "../formats.ts";
@@ -88,7 +88,7 @@ const DECIDED: Readonly<Record<string, string>> = {
 export function answeredWords(pause: PauseView, now: Moment): string {
   const ago = pause.settledAt === null ? "" : ` ${agoWords(now - pause.settledAt)}`;
   if (pause.decision === "timeout") return `The deadline ended this${ago}.`;
-  const verb = DECIDED[pause.decision] ?? "answered";
+  const verb = entryOf(DECIDED, pause.decision) ?? "answered";
   const how = pause.decision !== "approve" ? "" : pause.isEdited ? ", with changes" : ", as it was asked";
   return pause.by ? `${pause.by.user} ${verb} this${ago}${how}.` : `This was ${verb} elsewhere${ago}${how}.`;
 }

@@ -1,4 +1,4 @@
-import type { JsonObject } from "../json.ts";
+import { entryOf, type JsonObject } from "../json.ts";
 import { actingStep, closeStep, settleStep } from "./fold-steps.ts";
 import { isEnd, type RunState } from "./run-state.ts";
 import type { Moment, RunStatus } from "./views.ts";
@@ -16,7 +16,7 @@ const STATUS_AFTER: Readonly<Record<string, RunStatus>> = {
 
 export function foldTask(state: RunState, event: WireEvent, now: Moment): void {
   const payload = payloadOf(event);
-  const status = STATUS_AFTER[event.type];
+  const status = entryOf(STATUS_AFTER, event.type);
   if (event.type === "task.spawned") noteSpawned(state, payload, now);
   if (event.type === "task.started") state.facts.startedAt ??= now;
   if (event.type === "task.prioritised") state.facts.priority = numberAt(payload, "NewPriority") ?? state.facts.priority;

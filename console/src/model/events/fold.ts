@@ -3,6 +3,7 @@ import { foldControl } from "./fold-controls.ts";
 import { foldApprovalAnswer, foldApprovalRequested, foldPauseRequested, foldPauseResumed, foldSignIn } from "./fold-pauses.ts";
 import { foldChunk, foldCost, foldDecision, foldPlannerError } from "./fold-steps.ts";
 import { foldTask, noteChild } from "./fold-tasks.ts";
+import { entryOf } from "../json.ts";
 import type { RunState } from "./run-state.ts";
 import type { Moment } from "./views.ts";
 import { numberAt, payloadOf, textAt, type WireEvent } from "./wire.ts";
@@ -64,10 +65,10 @@ const NOTED: Readonly<Record<string, string>> = {
 
 /** Fold one event of a run into its state, in the time that the event takes, however long the run is. */
 export function foldEvent(state: RunState, event: WireEvent, now: Moment): void {
-  const fold = FOLDS[event.type];
+  const fold = entryOf(FOLDS, event.type);
   if (isRecorded(state, event)) foldRecorded(state, event, now);
   else if (fold) fold(state, event, now);
-  else if (event.type in NOTED) foldNote(state, event, now);
+  else if (Object.hasOwn(NOTED, event.type)) foldNote(state, event, now);
   state.facts.sequence = Math.max(state.facts.sequence, event.sequence);
 }
 
@@ -80,7 +81,7 @@ function isRecorded(state: RunState, event: WireEvent): boolean {
 
 /** Whether events of this type change what is known of a run. */
 export function isFolded(type: string): boolean {
-  return type in FOLDS || type in NOTED;
+  return Object.hasOwn(FOLDS, type) || Object.hasOwn(NOTED, type);
 }
 
 /** The types of events that a page asks for to follow runs. */

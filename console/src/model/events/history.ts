@@ -1,3 +1,4 @@
+import { entryOf } from "../json.ts";
 import { NEW_CALL } from "./fold-calls.ts";
 import { isEnd, type RunState } from "./run-state.ts";
 import type {
@@ -249,7 +250,7 @@ const OUTCOMES: Readonly<Record<string, ControlOutcome>> = {
 function addControl(state: RunState, row: RunHistory["controls"][number]): void {
   if (state.controls.some((control) => control.eventId === row.event_id)) return;
   const at = parseTime(row.at);
-  const outcome = OUTCOMES[row.outcome] ?? "received";
+  const outcome = entryOf(OUTCOMES, row.outcome) ?? "received";
   const control: ControlView = {
     key: `control-${state.controls.length + 1}`,
     type: row.type,
