@@ -2,10 +2,12 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { RunStore } from "../events/store.ts";
 import type { RunView, StepView } from "../events/views.ts";
-import { RESTOCK, RESTOCK_RUN } from "../fixtures/index.ts";
+import { RESTOCK, RESTOCK_RUN, RESTOCK_STEPS } from "../fixtures/index.ts";
 import step2 from "../fixtures/restock-step-2.json" with { type: "json" };
 import step5 from "../fixtures/restock-step-5.json" with { type: "json" };
 import type { Json } from "../json.ts";
+import type { RecordedStep } from "../events/history.ts";
+import { comparisonOfAnswer, figuresOfAnswer, type CompareAnswer } from "./answer.ts";
 import { diffLines, diffWords } from "./diff.ts";
 import { diffMessages, sawOfAsk, type Message } from "./messages.ts";
 import { compareFigures, compareRuns, diffJson } from "./runs.ts";
@@ -137,6 +139,30 @@ describe("two runs", () => {
     const figures = compareFigures(RUN, { ...RUN, usd: RUN.usd + 0.5 }, 0);
     expect(figures.find((figure) => figure.name === "usd")?.change).toBe(0.5);
     expect(figures.find((figure) => figure.name === "calls")?.left).toBe(6);
+  });
+});
+
+describe("a comparison by the server", () => {
+  const [one, two, three] = RESTOCK_STEPS.steps;
+  const header = RESTOCK_STEPS.run as unknown as CompareAnswer["runs"][number];
+  const other = { ...header, totals: { ...header.totals, usd: 0.5 } };
+  const answer: CompareAnswer = {
+    runs: [header, other],
+    shared_steps: 1,
+    difference: { step: 3, kind: "arguments", what: "step 3 calls big_report with other arguments", path: "kind" },
+    rows: [
+      { left: two as RecordedStep, right: two as RecordedStep, same: true, changes: [] },
+      { left: three as RecordedStep, right: three as RecordedStep, same: false, changes: [{ path: "kind", left: "sales", right: "stock" }] },
+      { left: one as RecordedStep, same: false, changes: [] },
+    ],
+  };
+
+  it("has the shape of one that was made here", () => {
+    const found = comparisonOfAnswer([answer]);
+    expect(found).toMatchObject({ shared: 1, differences: [1, 2], first: { step: 3, path: "kind", tool: "big_report" } });
+    expect(found.rows[2]?.right).toBeNull();
+    expect(found.what).toMatch(/other arguments/);
+    expect(figuresOfAnswer(answer).find((figure) => figure.name === "usd")?.change).toBe(0.5);
   });
 });
 

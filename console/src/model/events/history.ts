@@ -103,7 +103,7 @@ export interface RunHistory {
 export function addHistory(state: RunState, history: RunHistory): void {
   addHeader(state, history.run);
   for (const row of history.steps) {
-    const step = stepOf(row, state.step(row.step), history.run.model);
+    const step = recordedStep(row, state.step(row.step), history.run.model);
     state.putStep(step);
     if (step.endedAt !== null) state.recorded = Math.max(state.recorded, step.number);
     for (const child of step.children) {
@@ -132,7 +132,8 @@ function addHeader(state: RunState, run: RunHistory["run"]): void {
   if (isEnd(status) && !isEnd(facts.status)) state.setStatus(status, endedAt ?? startedAt ?? 0, run.error_class ?? "");
 }
 
-function stepOf(row: RecordedStep, known: StepView | undefined, model: string): StepView {
+/** A step of the record; what events told of it beside stays. */
+export function recordedStep(row: RecordedStep, known: StepView | undefined, model: string): StepView {
   const startedAt = parseTime(row.started_at) ?? known?.startedAt ?? 0;
   const decidedAt = parseTime(row.decided_at);
   return {
