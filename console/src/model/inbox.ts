@@ -11,7 +11,7 @@ export interface PauseSnapshot {
   readonly paused_at: string;
   readonly resumed_at: string;
   readonly payload?: unknown;
-  readonly payload_ref?: { readonly id: string };
+  readonly payload_ref?: { readonly id: string } | null;
   readonly deadline?: string;
   readonly default?: string;
   readonly approvers?: readonly string[];
@@ -65,7 +65,7 @@ export function inboxItem(row: PauseSnapshot): InboxItem {
     question: questionOf(payload),
     args,
     schema: isObject(schema) ? schema : undefined,
-    isCut: row.payload_ref !== undefined,
+    isCut: Boolean(row.payload_ref),
     // A server that does not say whether something was masked may have masked anything.
     isMasked: row.masked ?? (!isOurs && args !== undefined),
     step: row.step ?? null,
