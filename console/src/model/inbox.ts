@@ -12,13 +12,13 @@ export interface PauseSnapshot {
   readonly resumed_at: string;
   readonly payload?: unknown;
   readonly payload_ref?: { readonly id: string } | null;
-  readonly deadline?: string;
-  readonly default?: string;
-  readonly approvers?: readonly string[];
-  readonly agent_name?: string;
-  readonly step?: number;
-  readonly call_id?: string;
-  readonly masked?: boolean;
+  readonly deadline?: string | null;
+  readonly default?: string | null;
+  readonly approvers?: readonly string[] | null;
+  readonly agent_name?: string | null;
+  readonly step?: number | null;
+  readonly call_id?: string | null;
+  readonly masked?: boolean | null;
 }
 
 /** What a person is asked for: to let a call run, for an answer, for what came of a call, to sign in, or to go on. */
@@ -54,7 +54,7 @@ export function inboxItem(row: PauseSnapshot): InboxItem {
   const summary = isObject(payload["args_summary"]) ? payload["args_summary"] : undefined;
   const args = summary && isObject(summary["args"]) ? summary["args"] : summary;
   const schema = payload["args_schema"] ?? payload["schema"];
-  const isOurs = row.masked !== undefined || row.call_id !== undefined || row.agent_name !== undefined;
+  const isOurs = [row.masked, row.call_id, row.agent_name].some((value) => value !== undefined && value !== null);
   return {
     token: row.token,
     run: row.identity.run ?? "",
