@@ -73,6 +73,11 @@ class Secret:
     def __deepcopy__(self, _memo: object) -> Secret:
         return self
 
+    @property
+    def is_reference(self) -> bool:
+        """Whether it leads to a value elsewhere, instead of being written in place."""
+        return _is_reference(self._written.strip())
+
     def mask_in(self, text: str) -> str:
         """Return `text` with this secret masked wherever it stands in it, as it was written."""
         return text.replace(self._written, MASK) if self else text

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from harborage.app.agent import Agent
 from harborage.app.configured_model import ModelBlockError, model_of
+from harborage.app.configured_tools import limits_of, tool_sources, with_sources
 from harborage.config.findings import Finding, InvalidConfigurationError, Notice, semantic_finding
 from harborage.config.values import Config, HotReload
 from harborage.memory import Memory as SessionMemoryOptions
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from harborage.config.loader import Loaded
     from harborage.config.values import Config, HotReload
     from harborage.llm.config import ConfigSnapshot
+    from harborage.tools.sources import ToolSource
 
 _NONE: Final = timedelta()
 _LEAST_KEEPALIVE_S: Final = 0.001
@@ -98,7 +100,8 @@ def configured(
             everything.
     """
     config = loaded.config
-    findings = [*_refused(loaded), *_unfitting(loaded, agents)]
+    sources, unusable = tool_sources(loaded)
+    findings = [*_refused(loaded), *_unfitting(loaded, agents), *unusable]
     needs_model = any(lacks_model(agent) for agent in agents)
     model = _attempt(findings, loaded, lambda: _model(loaded, environ), ("llm", "api_key")) if needs_model else None
     storage = _attempt(findings, loaded, lambda: _storage_url(loaded, environ), ("state", "dsn"))
@@ -108,7 +111,7 @@ def configured(
     base = agents[0].options if len(agents) == 1 else RuntimeOptions()
     host, _, port = config.server.bind_addr.rpartition(":")
     return Deployment(
-        agents=tuple(_agent(agent, loaded, section, model) for agent in agents),
+        agents=tuple(_agent(agent, loaded, section, model, sources) for agent in agents),
         options=_options(base, loaded, section),
         storage=storage or "memory:",
         server=server_options(config, is_mock=needs_model and config.llm.driver == "mock"),
@@ -263,10 +266,14 @@ def _planner(loaded: Loaded) -> OperatorPlannerConfig:
 
 
 def _agent(
-    agent: Agent[Any, Any], loaded: Loaded, section: OperatorPlannerConfig, model: ConfigSnapshot | None
+    agent: Agent[Any, Any],
+    loaded: Loaded,
+    section: OperatorPlannerConfig,
+    model: ConfigSnapshot | None,
+    sources: list[ToolSource],
 ) -> Agent[Any, Any]:
     memory = loaded.config.memory
-    changes: dict[str, Any] = {"options": _options(agent.options, loaded, section)}
+    changes: dict[str, Any] = {"options": _options(agent.options, loaded, section), **with_sources(agent, sources)}
     if model is not None and lacks_model(agent):
         changes["model"] = model
     if agent.planner is None:
@@ -294,6 +301,10 @@ def _options(base: RuntimeOptions, loaded: Loaded, section: OperatorPlannerConfi
         changes["heavy_threshold"] = artifacts.heavy_output_threshold_bytes
     if config.tools.built_in:
         changes["built_in"] = tuple(dict.fromkeys((*base.built_in, *config.tools.built_in)))
+    if any(path[:2] == ("tools", "limits") for path in given):
+        changes["tool_limits"] = limits_of(loaded)
+    if config.tools.allow_hosts:
+        changes["allow_hosts"] = tuple(dict.fromkeys((*base.allow_hosts, *config.tools.allow_hosts)))
     if config.tools.granted_scopes:
         changes["granted_scopes"] = base.granted_scopes | frozenset(config.tools.granted_scopes)
     return with_operator(replace(base, **changes), section)

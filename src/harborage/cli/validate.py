@@ -52,6 +52,7 @@ def validate(
     file = path or str(default_file())
     try:
         loaded = read_config(read_file(file), file=file, environ=os.environ)
+        _check_tools(loaded)
     except ConfigError as error:
         return _refuse(file, error, is_json=json)
     except Exception as error:  # noqa: BLE001 - a fault of ours has an exit code of its own
@@ -59,6 +60,22 @@ def validate(
         return fail("validate", text, _INTERNAL, is_json=json, exit_code=2, hint="report this, with the file")
     _accept(loaded, is_json=json, is_quiet=quiet)
     return 0
+
+
+def _check_tools(loaded: Loaded) -> None:
+    """Read the documents of tools that a configuration names; nothing is connected to.
+
+    Raises:
+        InvalidConfigurationError: one cannot be read, or an option does not fit it.
+    """
+    if not (loaded.config.tools.openapi or loaded.config.tools.http_manifests):
+        return
+    from harborage.app.configured_tools import tool_sources
+    from harborage.config import InvalidConfigurationError
+
+    _, findings = tool_sources(loaded)
+    if findings:
+        raise InvalidConfigurationError(findings)
 
 
 def _print_schema() -> int:

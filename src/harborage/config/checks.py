@@ -142,5 +142,10 @@ def variable_name(text: str) -> str:
 
 
 def allowed_host(values: Iterable[str]) -> str:
-    """Hosts with a port each."""
-    return next((f"has {one!r}, which is no host:port" for one in values if host_port(one)), "")
+    """Hosts, each with a port or with the usual ones; `*.` stands for every name below one."""
+    for one in values:
+        host = one.removeprefix("*.")
+        is_host = re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?", host) and ("." in host or ":" in one)
+        if not is_host and host_port(host):
+            return f"has {one!r}, which is no host:port, such as 127.0.0.1:8931 or *.corp.example"
+    return ""

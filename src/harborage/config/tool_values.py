@@ -173,22 +173,20 @@ class ToolEntry(ToolBlock, frozen=True, kw_only=True):
 class Tools(ToolBlock, frozen=True, kw_only=True):
     built_in: Annotated[tuple[str, ...], Key("Built-in tools that every agent gets.", check=checks.built_in_tools)] = ()
     custom: Annotated[tuple[CustomTool, ...], Key("Tools that the program brings.")] = ()
-    http_manifests: Annotated[
-        tuple[str, ...], Key("Files that describe HTTP tools.", check=checks.each_not_blank, effect=_REFUSED)
-    ] = ()
+    http_manifests: Annotated[tuple[str, ...], Key("Files that describe HTTP tools.", check=checks.each_not_blank)] = ()
     granted_scopes: Annotated[tuple[str, ...], Key("The scopes that runs hold.", check=checks.each_not_blank)] = ()
     search_cache_dsn: Annotated[Secret, Key("Where the index of tools is kept.", effect=_LATER)] = Secret()
     mcp_servers: Annotated[tuple[MCPServer, ...], Key("MCP servers.", effect=_REFUSED)] = ()
-    openapi: Annotated[tuple[OpenAPI, ...], Key("OpenAPI documents.", effect=_REFUSED)] = ()
+    openapi: Annotated[tuple[OpenAPI, ...], Key("OpenAPI documents.")] = ()
     a2a_peers: Annotated[tuple[A2APeer, ...], Key("Agents of other runtimes.", effect=_REFUSED)] = ()
     flows: Annotated[tuple[str, ...], Key("Files of flows.", check=checks.each_not_blank, effect=_REFUSED)] = ()
     shell: Annotated[Shell | None, Key("A shell; not set is none.", effect=_REFUSED)] = None
     toolkits: Annotated[tuple[Toolkit, ...], Key("Toolkits.", effect=_REFUSED)] = ()
     allow_hosts: Annotated[
         tuple[str, ...],
-        Key("Private hosts that tools may reach.", check=checks.allowed_host, effect=_LATER),
+        Key("Private hosts that tools may reach.", check=checks.allowed_host),
     ] = ()
-    limits: Annotated[ToolLimits, Key("Limits of tools.", effect=_REFUSED)] = ToolLimits()
+    limits: Annotated[ToolLimits, Key("Limits of tools.")] = ToolLimits()
     oauth_providers: Annotated[tuple[OAuthProvider, ...], Key("OAuth providers.", effect=_REFUSED)] = ()
     oauth_token_kek_env: Annotated[
         str, Key("The variable with the key that seals tokens.", check=checks.variable_name, effect=_REFUSED)
