@@ -85,11 +85,15 @@ class Written:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.width = 120
+        self.height = 0
 
     def show(self, lines: Sequence[Text], *, is_urgent: bool = False) -> None:
         self.lines.extend(line.plain for line in lines)
 
     def refresh(self) -> None:
+        return
+
+    def redraw(self) -> None:
         return
 
     def suspended(self) -> AbstractContextManager[None]:

@@ -62,7 +62,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def killed_in_the_call(project: Path, at_terminal: Start) -> None:
     """A run whose process is killed in the middle of its call; the next call would end at once."""
     first = at_terminal("run", "pays.py", "pay")
-    first.expect("1 ▸ pay(amount=5)")
+    first.expect("1  pay(amount=5)")
     while not (project / "calls").exists():
         first.expect("calling pay")
     first.kill()

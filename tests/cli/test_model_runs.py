@@ -61,14 +61,14 @@ def test_an_answer_is_streamed_and_then_written_once(terminal: Start, provider: 
     """While the model writes its words are on the screen; at the end the answer stands there once."""
     provider.server.script(Answer(reasoning="Let me think.", content="It is forty-two.", broken=Break.STALLED, after=5))
     screen = terminal(*GPT, target="What is it?", **provider.env)
-    screen.expect("model  openai:gpt-5")
+    screen.expect(" · openai:gpt-5")
     screen.expect("It is f")
     screen.type("\x03")
     screen.expect("the model's answer is dropped")
     assert screen.end() == 130
     provider.server.script(Answer(reasoning="Let me think.", content="It is forty-two."))
     screen = terminal(*GPT, target="What is it?", **provider.env)
-    screen.expect("1 ∴ Let me think.")
+    screen.expect("∴ 1  Let me think.")
     screen.expect("✓ complete")
     assert screen.end() == 0
     assert "“" not in screen.text
@@ -92,11 +92,11 @@ def test_a_write_shows_what_it_would_change(terminal: Start, provider: Provider,
     call = writes("notes.md", "# Notes\n\nnew\n", overwrite=True)
     provider.server.script(Answer(content="I bring it up to date.", calls=[call]), "Done.")
     screen = terminal(*GPT, target="Update the notes", **provider.env)
-    for text in ("1 “ I bring it up to date.", "? write_file needs your approval", "-old", "+new", "y yes"):
+    for text in ("I bring it up to date.", "? write_file needs your approval", "-old", "+new", "y yes"):
         screen.expect(text)
     screen.type("y\r")
-    screen.expect("✓ write_file approved")
-    screen.expect('1 ▸ write_file(path="notes.md"')
+    screen.expect('1  write_file(path="notes.md"')
+    screen.expect("approved by you")
     screen.expect("Done.")
     assert screen.end() == 0
     assert (tmp_path / "notes.md").read_text() == "# Notes\n\nnew\n"

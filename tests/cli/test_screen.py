@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from datetime import UTC, datetime, timedelta
 
@@ -15,8 +16,11 @@ from rich.text import Text
 
 from harborage.cli.journal_view import Call, View, new_view, run_of
 from harborage.cli.keyboard import LineEditor
-from harborage.cli.questions import Question, QuestionQueue
-from harborage.cli.screen import LiveScreen, PlainScreen, render_region, visible_part
+from harborage.cli.pane import is_long
+from harborage.cli.questions import Question, QuestionQueue, pane_of
+from harborage.cli.region import render_region, visible_part
+from harborage.cli.screen import LiveScreen, PlainScreen
+from tests.kit.emulator import Emulator
 
 
 def terminal(width: int = 40) -> tuple[Console, io.StringIO]:
@@ -72,6 +76,56 @@ def test_a_suspended_screen_is_out_of_the_way() -> None:
     screen.close()
 
 
+def test_only_rows_that_changed_are_written() -> None:
+    """A frame that is like the last one writes nothing, and of another one its new rows alone, in one go."""
+    console, file = terminal()
+    rows = ["calls", "step 1"]
+    screen = LiveScreen(console, lambda width: [Text(row) for row in rows], frame_s=0)
+    size = len(file.getvalue())
+    screen.refresh()
+    assert len(file.getvalue()) == size
+    rows[1] = "step 2"
+    screen.refresh()
+    written = file.getvalue()[size:]
+    assert "step 2" in written
+    assert "calls" not in written
+    assert written.startswith("\x1b[?2026h")
+    assert written.endswith("\x1b[?2026l")
+    screen.close()
+
+
+@given(st.lists(st.lists(st.text("abc", min_size=1, max_size=9), max_size=6), min_size=1, max_size=8))
+def test_the_region_is_what_it_is_wherever_it_came_from(frames: list[list[str]]) -> None:
+    """Whatever rows a region had, and whatever is printed above it, a person sees what was printed and its rows."""
+    console, file = terminal()
+    now: list[str] = []
+    screen = LiveScreen(console, lambda width: [Text(row) for row in now], frame_s=0)
+    for number, frame in enumerate(frames):
+        now[:] = frame
+        if number % 3 == 2:
+            screen.show([Text(f"line {number}")])
+        screen.refresh()
+        seen = Emulator(40)
+        seen.feed(file.getvalue().replace("\n", "\r\n"))
+        printed = [f"line {at}" for at in range(2, number + 1, 3)]
+        assert [row for row in seen.text.split("\n") if row] == [*printed, *frame]
+    screen.close()
+    seen = Emulator(40)
+    seen.feed(file.getvalue().replace("\n", "\r\n"))
+    assert [row for row in seen.text.split("\n") if row] == [f"line {at}" for at in range(2, len(frames), 3)]
+
+
+def test_a_terminal_that_was_resized_is_drawn_anew() -> None:
+    """Rows that a narrower terminal has wrapped are removed as they are then."""
+    console, file = terminal(40)
+    screen = LiveScreen(console, lambda width: [Text("x" * width), Text("end")], frame_s=0)
+    console.width = 20
+    size = len(file.getvalue())
+    screen.refresh()
+    assert file.getvalue()[size:].startswith("\x1b[?2026h\x1b[2A\r\x1b[J" + "x" * 20)
+    screen.close()
+
+
 def test_a_plain_screen_writes_lines_whole() -> None:
     """Without a terminal lines are neither cut nor wrapped, and there is no region."""
     file = io.StringIO()
@@ -89,6 +143,43 @@ def test_a_quiet_screen_writes_what_is_urgent(is_urgent: bool, text: str) -> Non
     file = io.StringIO()
     PlainScreen(Console(file=file), is_quiet=True).show([Text("now")], is_urgent=is_urgent)
     assert file.getvalue() == text
+
+
+def long_question() -> Question:
+    """A question about a text of 30 lines."""
+    args = {"path": "notes.md", "text": "\n".join(f"row {number}" for number in range(30))}
+    return Question(token="1", run_id="r", tool="write_file", reason="it writes", args=args)
+
+
+def test_a_long_question_scrolls_below_its_title(view: View) -> None:
+    """The title stays; `y` is offered once the end was in view, and then for good."""
+    queue = queue_of(long_question())
+    pane = queue.pane = pane_of(long_question(), NOW)
+    seen = [line.plain for line in render_region(view, queue, LineEditor(), NOW, 60, height=20)]
+    assert seen[1] == "? write_file needs your approval"
+    assert "row 0" in "\n".join(seen)
+    assert "row 29" not in "\n".join(seen)
+    assert re.fullmatch(r"  lines 1 to 13 of \d+ · Space ↑ ↓ scroll · \d+ more before you can approve", seen[-3])
+    assert seen[-1].startswith("write_file? n/e ›")
+    assert len(seen) <= 20 - 2
+    assert pane.unread.startswith("read it to its end first: Space scrolls; it has ")
+    assert not pane.press("x")
+    while not pane.is_read:
+        assert pane.press(" ")
+        seen = [line.plain for line in render_region(view, queue, LineEditor(), NOW, 60, height=20)]
+    assert "row 29" in "\n".join(seen)
+    assert seen[1] == "? write_file needs your approval"
+    assert pane.press("\x1b[H")
+    seen = [line.plain for line in render_region(view, queue, LineEditor(), NOW, 60, height=20)]
+    assert seen[-3].endswith("Space ↑ ↓ scroll")
+    assert seen[-1].startswith("write_file? y/n/e/r ›")
+    assert pane.unread == ""
+
+
+@pytest.mark.parametrize(("lines", "height", "scrolls"), [(15, 20, True), (14, 20, False), (90, 11, False)])
+def test_a_question_scrolls_where_it_does_not_fit(lines: int, height: int, scrolls: bool) -> None:
+    """A short one is printed, and so is every one on a terminal with too few rows to scroll in."""
+    assert is_long([Text("x")] * lines, height) is scrolls
 
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -129,7 +220,9 @@ def test_the_status_says_what_and_how_long(view: View) -> None:
     view.main.step = 3
     view.main.calls["2"] = Call("3", "add", NOW + timedelta(seconds=4))
     (status,) = shown(view, seconds=4.5)
-    assert status[2:] == "calling add 0.5 s · step 3 · t1 running · 4.5 s in all"
+    assert status[2:] == "step 3, calling add · 4 s"
+    (status,) = shown(view, seconds=4.5, width=120)
+    assert status[2:] == "step 3, calling add · 2 children · 4 s"
 
 
 def test_without_an_editor_there_is_no_input(view: View) -> None:
@@ -146,7 +239,7 @@ def test_an_empty_line_says_what_it_is_for(view: View) -> None:
 @pytest.mark.parametrize(
     ("question", "prompt"),
     [
-        (Question(token="1", run_id="r", tool="publish"), "publish? y/n/e ›"),
+        (Question(token="1", run_id="r", tool="publish"), "publish? y/n/e/r ›"),
         (Question(token="1", run_id="r", reason="await_input"), "answer ›"),
         (Question(token="1", run_id="r", reason="approval_required"), "y/n or an answer ›"),
     ],
@@ -154,7 +247,7 @@ def test_an_empty_line_says_what_it_is_for(view: View) -> None:
 def test_the_prompt_says_what_is_asked(view: View, question: Question, prompt: str) -> None:
     """While a question is open the input line says how it is answered."""
     status, line = shown(view, queue_of(question), "")
-    assert status.startswith("? waiting for your answer")
+    assert status.startswith("◆ waiting for your answer")
     assert line.startswith(prompt)
 
 

@@ -75,6 +75,7 @@ def screen_of(terminal: Terminal, width: int) -> str:
     text = re.sub(r"\d\d:\d\d(?::\d\d)?|\d{4}-\d\d-\d\d", "TIME", text)
     text = text.replace("  (T s)", "")  # a moment that took no millisecond is not shown
     text = re.sub(r" {2,}(?=T s|HANDLE)", "  ", text)
+    text = re.sub(r", \w*…\)", ", …)", text)  # arguments are cut where the time leaves room
     # A column is as wide as its widest time, and a goal is cut where the others leave room.
     text = re.sub(r"(?<=[A-Z]{3}) {2,}(?=[A-Z]{4}\b)", "  ", text)
     return re.sub(r"(Restock whatever)[^\n]*…", r"\1…", text)
@@ -96,7 +97,7 @@ def test_a_run_from_its_goal_to_its_answer(
     """Two calls at once, a question, its answer, and the answer of the run; then the lists of it."""
     size = (40, width)
     terminal = at_terminal("run", restock, GOAL, size=size, **ADA)
-    terminal.expect("? y/n/e ›")
+    terminal.expect("? y/n/e/r ›")
     terminal.type("y\r")
     assert terminal.end() == 0
     held("run", width, screen_of(terminal, width))

@@ -651,7 +651,7 @@ def test_costs_add_up(view: View) -> None:
         event(EventType.LLM_COST_RECORDED, payload),
         event(EventType.LLM_COST_RECORDED, payload),
     )
-    assert render_totals(view, 61) == "1 step · 0 calls · 1 m 1 s · 2,000 tokens · 0.0200 USD"
+    assert render_totals(view, 61) == "1 step · 0 calls · 1 m 1 s · 2,000 tokens · $0.02"
 
 
 def test_the_header_names_everything() -> None:
@@ -685,7 +685,7 @@ def test_the_summary_of_a_run(view: View) -> None:
         "◆ t2 failed",
         "+ n.md text/plain, 12 B, a_1, in memory only",
         "+ a_1 text/plain, 12 B, a_1, in memory only",
-        "✗ no path · 0 steps · 0 calls · 2.0 s",
+        "✗ no path · 0 steps · 0 calls · 2 children · 2.0 s",
     ]
     assert render_summary(view, ending_of(Finish(FinishReason.GOAL)), 2, [], is_kept=True)[-1].plain.startswith(
         "✓ complete"

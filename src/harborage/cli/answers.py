@@ -21,7 +21,11 @@ HELP = (
     ("/priority N", "change the priority of the run's task"),
     ("/cancel", "cancel the run after the planner's next answer (also Ctrl-C)"),
     ("/cancel!", "cancel the run at once (also Ctrl-C twice)"),
-    ("/leave", "leave the run as it is; harborage resume continues it"),
+    ("/show [STEP]", "print the steps that have ended once more, or one of them"),
+    ("/pending", "list what this run asks"),
+    ("/cost", "say what the run has taken so far"),
+    ("/detach", "leave the run as it is (also /leave); harborage resume continues it"),
+    ("Ctrl-O · Ctrl-L", "show every call, or few lines again · draw the screen anew"),
     ("/help", "show this"),
 )
 """What can be typed, and its effect."""
@@ -36,6 +40,7 @@ _REMEMBER = {"r": "run", "always": "always"}
 _ACTED = frozenset({"d", "done"})
 _RETRY = frozenset({"a", "again"})
 _UNKNOWN = frozenset({"u", "unknown"})
+_BARE = frozenset({"/pause", "/resume", "/cancel", "/cancel!", "/leave", "/detach", "/pending", "/cost", "/help"})
 # Decoding a text that is not JSON, not UTF-8, or nested too deeply.
 _NOT_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
 
@@ -92,6 +97,20 @@ class Prioritize(msgspec.Struct, frozen=True):
     """Another priority."""
 
     priority: int
+
+
+class Show(msgspec.Struct, frozen=True):
+    """Print the steps that have ended; one of them if `step` is its number."""
+
+    step: str = ""
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """List what waits for a person."""
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """Say what the run has taken so far."""
 
 
 class Help(msgspec.Struct, frozen=True):
@@ -152,6 +171,9 @@ ParsedLine = (
     | Redirect
     | Inject
     | Prioritize
+    | Show
+    | Waiting
+    | Cost
     | Help
     | Approve
     | Reject
@@ -259,8 +281,14 @@ def _parse_command(text: str) -> ParsedLine:
     word, _, rest = text.partition(" ")
     rest = rest.strip()
     match word:
-        case "/pause" | "/resume" | "/cancel" | "/cancel!" | "/leave" | "/help" if rest:
+        case _ if rest and word in _BARE:
             return Invalid(f"{word} takes no text")
+        case "/show":
+            return _parse_show(rest)
+        case "/pending":
+            return Waiting()
+        case "/cost":
+            return Cost()
         case "/pause":
             return Pause()
         case "/resume":
@@ -269,7 +297,7 @@ def _parse_command(text: str) -> ParsedLine:
             return Cancel()
         case "/cancel!":
             return Cancel(is_hard=True)
-        case "/leave":
+        case "/leave" | "/detach":
             return Leave()
         case "/help" | "/?":
             return Help()
@@ -283,6 +311,12 @@ def _parse_command(text: str) -> ParsedLine:
             return _parse_priority(rest)
         case _:
             return Invalid(f"no command {word}; list them: /help")
+
+
+def _parse_show(step: str) -> Show | Invalid:
+    if step and not step.isdecimal():
+        return Invalid("/show takes the number of a step; example: /show 3")
+    return Show(step)
 
 
 def _parse_context(text: str) -> Inject | Invalid:

@@ -21,6 +21,7 @@ from harborage.cli.answers import (
     Answer,
     Approve,
     Cancel,
+    Cost,
     Edit,
     Empty,
     Help,
@@ -36,23 +37,31 @@ from harborage.cli.answers import (
     Reject,
     Resume,
     Retry,
+    Show,
+    Waiting,
     parse_arguments,
     parse_line,
 )
+from harborage.cli.folding import layout
+from harborage.cli.handles import LENGTH
 from harborage.cli.journal_view import View, run_of
 from harborage.cli.keyboard import EditorError, edit_text, editor_command
+from harborage.cli.pane import is_long
 from harborage.cli.questions import (
     Question,
     QuestionQueue,
     is_approval,
     is_interrupted_call,
+    pane_of,
     question_of,
     render_reminder,
+    render_scrolled,
     render_with_keys,
     shown_args,
 )
+from harborage.cli.rows import Row
 from harborage.cli.text import compact, one_line, plural, pretty, wrapped
-from harborage.cli.view import current_activity
+from harborage.cli.view import current_activity, render_totals
 from harborage.errors import HarborageError
 from harborage.events import (
     BusDroppedPayload,
@@ -68,6 +77,7 @@ from harborage.runtime.pauses import PauseFilter
 
 if TYPE_CHECKING:
     from harborage.app import Change, Preview
+    from harborage.cli.folding import Folds
     from harborage.cli.keyboard import Keyboard
     from harborage.cli.screen import Screen
     from harborage.clock import Clock
@@ -85,7 +95,8 @@ class Conversation:
 
     `approves` approves whatever needs approval, `rejects` rejects it; other questions are still asked. `previews` show
     what a call would change. `has_model` says that the planner asks a model, whose answer a cancel need not wait for.
-    `leave` leaves a kept run. `refused` are the subjects of the calls that were rejected without asking a person.
+    `leave` leaves a kept run. `folds` are the steps of a run that is shown in few lines. `refused` are the subjects of
+    the calls that were rejected without asking a person.
     """
 
     def __init__(
@@ -103,6 +114,7 @@ class Conversation:
         previews: Mapping[str, Preview] = MappingProxyType({}),
         has_model: bool = False,
         leave: Callable[[], None] | None = None,
+        folds: Folds | None = None,
     ) -> None:
         self.is_editor_open = False
         self.refused: list[str] = []
@@ -119,6 +131,7 @@ class Conversation:
         self._previews = previews
         self._has_model = has_model
         self._leave = leave
+        self._folds = folds
         self._drafts: dict[str, str] = {}
         self._sent: dict[str, Question] = {}
         self._unsent = ""
@@ -166,7 +179,8 @@ class Conversation:
             return
         shown, schema = (None, None) if question is None else (question.args, question.args_schema)
         typed = parse_line(line, self._queue.mode, shown, schema)
-        if self._keyboard is not None and not self._keyboard.is_echoing and not isinstance(typed, Empty):
+        is_kept_in_view = self._folds is not None and isinstance(typed, Message)
+        if not is_kept_in_view and self._keyboard is not None and not self._keyboard.is_echoing and typed != Empty():
             self._show(Text.assemble(("› ", "cyan"), one_line(line, 1000)))
         try:
             await self._act(typed, question, line)
@@ -278,8 +292,12 @@ class Conversation:
 
     def _close(self, token: str) -> None:
         self._unasked.pop(token, None)
-        if self._queue.close(token):
-            self._show_next()
+        question, pane = self._queue.current, self._queue.pane
+        if not self._queue.close(token):
+            return
+        if pane is not None and question is not None:
+            self._show(*render_scrolled(question, pane, self._screen.width))
+        self._show_next()
 
     def _show_next(self) -> None:
         question = self._queue.current
@@ -294,12 +312,25 @@ class Conversation:
         if self._keyboard is not None and self._keyboard.editor.text:
             self._unsent = self._keyboard.editor.text
             self._keyboard.editor.fill("")
-        self._show(*render_with_keys(question, self._clock.now(), self._screen.width))
+        now = self._clock.now()
+        lines = render_with_keys(question, now, self._screen.width)
+        if self._keyboard is not None and is_long(lines, self._screen.height):
+            self._queue.pane = pane_of(question, now)
+        else:
+            self._show(*lines)
 
     async def _act(self, typed: ParsedLine, question: Question | None, line: str) -> None:
         match typed:
             case Message(text):
                 await self._run.message(text)
+                if self._folds is not None:
+                    self._folds.sent.append(text)
+            case Show(step):
+                self._show_steps(step)
+            case Cost():
+                self._say(render_totals(self._view, self._seconds()))
+            case Waiting():
+                self._list_waiting()
             case Pause():
                 await self._run.pause()
                 self._say("pausing at its next step")
@@ -327,6 +358,8 @@ class Conversation:
                 self._ask_again(question)
             case Edit():
                 await self._edit(question)
+            case Approve(args=None) if self._queue.pane is not None and not self._queue.pane.is_read:
+                self._say(self._queue.pane.unread, "yellow")
             case Approve() | Reject() | Answer() | Retry() | Acted():
                 if question is not None:
                     await self._send_answer(question, typed)
@@ -361,7 +394,7 @@ class Conversation:
 
     def _ask_again(self, question: Question | None) -> None:
         self._queue.is_editing = False
-        if question is not None:
+        if question is not None and self._queue.pane is None:
             self._show(*render_reminder(question, self._screen.width))
 
     async def _edit(self, question: Question | None) -> None:
@@ -394,6 +427,28 @@ class Conversation:
         else:
             self._say(answer.message, "yellow")
             self._ask_again(question)
+
+    def _show_steps(self, step: str) -> None:
+        """Print the steps that have ended once more, or one of them."""
+        ended = [] if self._folds is None else self._folds.ended
+        found = [row for row in ended if isinstance(row, Row) and (not step or row.tag.split(".")[0] == step)]
+        if not found:
+            self._say(f"no step {step} has ended here" if step else "no step has ended here", "yellow")
+        self._show(*layout(found, self._screen.width))
+        if step and found:
+            self._say(f"in full: harborage runs show {self._run.id[-LENGTH:]}/{step}")
+
+    def _list_waiting(self) -> None:
+        questions = [*self._queue]
+        needs = "needs" if len(questions) == 1 else "need"
+        self._say(
+            f"{plural(len(questions), 'item')} of this run {needs} a person" if questions else "nothing needs you"
+        )
+        self._show(*(Text(f"  {one.subject}{_label(one)}  {one.command}") for one in questions))
+
+    def _seconds(self) -> float:
+        began = self._view.main.began
+        return 0.0 if began is None else (self._clock.now() - began).total_seconds()
 
     def _help(self) -> None:
         width = max(len(what) for what, _ in HELP)

@@ -42,7 +42,7 @@ class RunView(msgspec.Struct, kw_only=True):
     `pause_reason` is why it is paused, `ended` how its task ended, `spawn_spec` the latest task that it spawned.
     `is_start_shown`, `is_end_shown` and `is_cancel_shown` say which lines are written, `is_spawned` that the entry of
     its spawning came. `remark_step` is the step whose remark, `rejected_tools` the tools whose rejection was written
-    before their entry came.
+    before their entry came. One that `is_folded` is shown in few lines.
     """
 
     run_id: str
@@ -67,6 +67,7 @@ class RunView(msgspec.Struct, kw_only=True):
     is_cancel_shown: bool = False
     began: datetime | None = None
     since: datetime | None = None
+    is_folded: bool = False
 
 
 class View(msgspec.Struct, kw_only=True):
@@ -81,6 +82,8 @@ class View(msgspec.Struct, kw_only=True):
     tokens: int = 0
     cost: float = 0.0
     currency: str = ""
+    cost_limit: float | None = None
+    is_folded: bool = False
     streaming: str = ""
     opening: str = ""
     thinking: str = ""
@@ -96,16 +99,18 @@ class View(msgspec.Struct, kw_only=True):
         return [run for run in self.runs.values() if run.label]
 
 
-def new_view(root: str, began: datetime | None = None) -> View:
-    """Return the view of a run before its first event."""
-    return View(root=root, runs={root: RunView(run_id=root, began=began, since=began)})
+def new_view(root: str, began: datetime | None = None, *, is_folded: bool = False) -> View:
+    """Return the view of a run before its first event; one that `is_folded` shows it in few lines."""
+    run = RunView(run_id=root, began=began, since=began, is_folded=is_folded)
+    return View(root=root, runs={root: run}, is_folded=is_folded)
 
 
 def run_of(view: View, run_id: str) -> RunView:
     """Return the view of the run with that id; a new one is a task, and gets the next label."""
     run = view.runs.get(run_id)
     if run is None:
-        run = view.runs[run_id] = RunView(run_id=run_id, label=f"t{len(view.runs)}")
+        run = RunView(run_id=run_id, label=f"t{len(view.runs)}", is_folded=view.is_folded)
+        view.runs[run_id] = run
     return run
 
 
@@ -118,9 +123,14 @@ def line(run: RunView, glyph: str, style: str, *parts: Part, tag: str = "", wrap
 
     The text may come from a model or a tool, so control characters in it are spelled out.
     """
-    whose = f"    │ {run.label} " if run.label else ""
     text = Text() if wrap else Text(no_wrap=True, overflow="ellipsis")
-    text.append(whose, "dim").append(f"{tag:>{_TAG_WIDTH}} ", "dim").append(glyph, style).append(" ")
+    if run.is_folded:
+        text.append(glyph, style).append(f" {tag:<2} " if tag else " ", "dim").append(
+            f"{run.label}: " if run.label else "", "dim"
+        )
+    else:
+        whose = f"    │ {run.label} " if run.label else ""
+        text.append(whose, "dim").append(f"{tag:>{_TAG_WIDTH}} ", "dim").append(glyph, style).append(" ")
     for part in parts:
         words, look = (part, None) if isinstance(part, str) else part
         text.append(printable(words, keep=""), look)

@@ -23,6 +23,8 @@ from typing import Any
 from harborage.errors import HarborageError
 
 _READ_BYTES = 4096
+_ESCAPE = "\x1b"
+_ALONE_S = 0.05
 _LFLAG, _CC = 3, 6
 
 
@@ -150,6 +152,12 @@ class Keyboard:
             return
         for line in self.editor.feed(self._decoder.decode(data)):
             self._on_line(line)
+        if data.endswith(_ESCAPE.encode()):
+            asyncio.get_running_loop().call_later(_ALONE_S, self._flush_escape)
+        self._on_change()
+
+    def _flush_escape(self) -> None:
+        self.editor.flush_escape()
         self._on_change()
 
 
@@ -188,6 +196,8 @@ _KEPT = 100
 class LineEditor:
     """Edits one line of input: `feed` it what the terminal sent, and it returns the lines finished with Enter.
 
+    `on_key` gets each key first, and says whether it was for it.
+
     The terminal echoes nothing while a run is shown, so that output and typing do not mix; the live region shows the
     `text` and the `cursor` instead.
     """
@@ -195,6 +205,7 @@ class LineEditor:
     def __init__(self) -> None:
         self.text = ""
         self.cursor = 0
+        self.on_key: Callable[[LineEditor, str], bool] | None = None
         self._rest = ""
         self._is_pasting = False
         self._past: list[str] = []
@@ -214,7 +225,19 @@ class LineEditor:
         self.text = text
         self.cursor = len(text)
 
+    def take(self) -> str:
+        """Finish the line without Enter, and return it."""
+        return self._finish()
+
+    def flush_escape(self) -> None:
+        """Press the Escape key, if that came alone and no other key has followed so far."""
+        if self._rest == _ESCAPE:
+            self._rest = ""
+            self._press(_ESCAPE)
+
     def _press(self, key: str) -> str | None:
+        if not self._is_pasting and self.on_key is not None and self.on_key(self, key):
+            return None
         if key in (_PASTED, _PASTED_END):
             self._is_pasting = key == _PASTED
         elif key in "\r\n":

@@ -73,7 +73,8 @@ class Output:
     def terminal(self) -> Terminal:
         """Return the terminal for a session."""
         style = self._style
-        is_live = self._is_terminal and not (style.is_json or style.is_quiet or self._console.is_dumb_terminal)
+        is_plain = self._console.is_dumb_terminal or bool(os.environ.get("HARBORAGE_PLAIN"))
+        is_live = self._is_terminal and not (style.is_json or style.is_quiet or is_plain)
         return Terminal(
             open_screen=self._live if is_live else self._plain,
             exit_now=lambda: self.exit_now(CANCELLED),
@@ -81,6 +82,7 @@ class Output:
             is_echoing=not is_live,
             write=None if self._background is None else self._background.write,
             on_event=self._write_event if style.is_json else None,
+            height=lambda: self._console.height,
         )
 
     def notes(self) -> Screen:
@@ -139,7 +141,7 @@ class Output:
 
     def _live(self, region: Region) -> Screen:
         self._stream.flush()  # what was printed so far, since this writes beside it
-        return LiveScreen(self._console, region, self._background)
+        return LiveScreen(self._console, region, self._background, translate=look_of(self._stream, os.environ).plain)
 
     def _plain(self, region: Region) -> Screen:
         return PlainScreen(self._console, is_quiet=self._style.is_json or self._style.is_quiet)

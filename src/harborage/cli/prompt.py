@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rich.text import Text
 
 from harborage.cli.keyboard import Job, Keyboard, LineEditor, handle_signals
-from harborage.cli.screen import visible_part
+from harborage.cli.region import visible_part
 from harborage.cli.text import printable
 
 if TYPE_CHECKING:

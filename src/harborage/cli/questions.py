@@ -14,6 +14,7 @@ from rich.text import Text
 from harborage.app import Change
 from harborage.cli.answers import Mode
 from harborage.cli.handles import LENGTH
+from harborage.cli.pane import Pane
 from harborage.cli.text import compact, duration, masked, masked_places, plural, pretty, printable, wrapped
 from harborage.planner import PauseReason
 from harborage.runtime.effects.interrupted import QUESTION
@@ -142,12 +143,13 @@ def schema_of(pause: Pause) -> dict[str, Any] | None:
 
 
 class QuestionQueue:
-    """The unanswered questions, oldest first; one at a time is shown."""
+    """The unanswered questions, oldest first; one at a time is shown, in its `pane` if it is long."""
 
     def __init__(self) -> None:
         self._open: dict[str, Question] = {}
         self._answered: set[str] = set()
         self.is_editing = False
+        self.pane: Pane | None = None
 
     @property
     def current(self) -> Question | None:
@@ -170,6 +172,9 @@ class QuestionQueue:
     def __len__(self) -> int:
         return len(self._open)
 
+    def __iter__(self) -> Iterator[Question]:
+        return iter([*self._open.values()])
+
     def has_seen(self, token: str) -> bool:
         """Whether this question was added before, answered or not."""
         return token in self._open or token in self._answered
@@ -189,12 +194,31 @@ class QuestionQueue:
         self._open.pop(token, None)
         if is_current:
             self.is_editing = False
+            self.pane = None
         return is_current
 
     def reopen(self, question: Question) -> bool:
         """Add a question again whose answer was not counted; True when it is to be shown now."""
         self._answered.discard(question.token)
         return self.add(question)
+
+
+def pane_of(question: Question, now: datetime) -> Pane:
+    """Return a long question, to scroll below its title."""
+
+    def title(width: int) -> list[Text]:
+        return _title(question, max(width, _NARROWEST))
+
+    def body(width: int) -> list[Text]:
+        return render_question(question, now, width)[1 + len(title(width)) :]
+
+    return Pane(title, body)
+
+
+def render_scrolled(question: Question, pane: Pane, width: int) -> list[Text]:
+    """Render what stays on the screen of a question that scrolled."""
+    far = "shown to its end" if pane.is_read else "not shown to its end"
+    return [Text(), *_title(question, max(width, _NARROWEST)), Text(f"{_INDENT}{plural(pane.length, 'line')}, {far}")]
 
 
 def render_with_keys(question: Question, now: datetime, width: int) -> list[Text]:

@@ -22,11 +22,13 @@ from harborage.app.project import close_command_session
 from harborage.artifacts import ArtifactRef, ArtifactScope
 from harborage.cli.conversation import Conversation
 from harborage.cli.feed import Fact, Feed, JournalFollower, capture_logs
+from harborage.cli.folding import Folds, fold, layout
 from harborage.cli.journal_view import View, line, new_view
 from harborage.cli.keyboard import Job, Keyboard, handle_signals
 from harborage.cli.open_session import OpenSession, SessionOptions, open_session, resume_handle
 from harborage.cli.questions import QuestionQueue
-from harborage.cli.screen import Region, Screen, render_region
+from harborage.cli.region import render_region
+from harborage.cli.screen import Region, Screen
 from harborage.cli.status import (
     Ending,
     blocked,
@@ -39,7 +41,7 @@ from harborage.cli.status import (
     with_refused_calls,
 )
 from harborage.cli.text import one_line
-from harborage.cli.view import render, render_header, render_past, render_summary
+from harborage.cli.view import render, render_header, render_past, render_short_header, render_summary
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
 from harborage.errors import HarborageError
@@ -51,6 +53,7 @@ from harborage.runtime.loop.limits import Limits
 
 if TYPE_CHECKING:
     from harborage.cli.journal_view import RecordedEntry
+    from harborage.cli.keyboard import LineEditor
     from harborage.runtime.host import Runtime
     from harborage.runtime.run import Run
     from harborage.store import Store
@@ -59,13 +62,16 @@ _FRAME_S = 0.125
 _LOOK_S = 0.25
 _INTERRUPTS_TO_LEAVE = 3
 _GRACE_S = 2.0
+_HEIGHT = 24
+_CTRL_O, _CTRL_L, _ESCAPE = "\x0f", "\x0c", "\x1b"
 
 
 class Terminal(msgspec.Struct, frozen=True, kw_only=True):
     """How a session is shown and steered. `keys` is the descriptor of the keyboard, None when no person can be asked.
 
     `open_screen` opens the screen for a live region; `write` writes to the terminal without waiting for its reader;
-    `on_event` gets every event; `exit_now` ends the process at once.
+    `on_event` gets every event; `exit_now` ends the process at once. `height` is how many rows it has. `queue` takes a
+    message that is to be sent after this answer of a conversation, and `queued` are those that were.
     """
 
     open_screen: Callable[[Region], Screen]
@@ -74,6 +80,9 @@ class Terminal(msgspec.Struct, frozen=True, kw_only=True):
     is_echoing: bool = False
     write: Callable[[str], object] | None = None
     on_event: Callable[[Event], None] | None = None
+    height: Callable[[], int] = lambda: _HEIGHT
+    queue: Callable[[str], None] | None = None
+    queued: Sequence[str] = ()
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -123,6 +132,7 @@ class Session:
         self._has_model = False
         self._fault: BaseException | None = None
         self._refresh: Callable[[], None] = lambda: None
+        self._folds = None if terminal.is_echoing else Folds(user=options.who.user_id)
 
     async def run(self) -> Ending:
         """Start or resume the run and show it until it ends; returns how it ended.
@@ -148,7 +158,8 @@ class Session:
             attached = await attach(runtime.artifacts, self._options.who, parts.files)
             run = await self._start_or_resume(parts, began, [ref.id for ref in attached])
             self.run_id = run.id
-            view = new_view(run.id, began)
+            view = new_view(run.id, began, is_folded=self._folds is not None)
+            view.cost_limit = self._options.max_cost
             follower = JournalFollower(parts.store, run.id, self._options.who, may_be_shared=is_shared)
             past = await self._feed.follow(follower, is_resumed=is_resumed)
             with ExitStack() as stack:
@@ -162,7 +173,10 @@ class Session:
             if self._options.is_kept:
                 await close_command_session(runtime, parts.store, self._options.who)
         seconds = (self._clock.now() - began).total_seconds()
-        screen.show(render_summary(view, ending, seconds, made, is_kept=self._options.is_kept))
+        self._show_unread(screen)
+        is_folded = self._folds is not None
+        is_kept = self._options.is_kept
+        screen.show(render_summary(view, ending, seconds, made, is_kept=is_kept, is_folded=is_folded))
         return ending
 
     async def _start_or_resume(self, parts: OpenSession, began: datetime, files: Sequence[str]) -> Run:
@@ -202,9 +216,15 @@ class Session:
             return
         record, now = self._options.record, self._clock.now()
         status = "" if record is None else describe_status(record, now)
-        lines = render_header(self._agent.name, self._options.goal, run.who, parts.chosen, attached, status=status)
+        name, chosen = self._agent.name, parts.chosen
+        if self._folds is not None:
+            limit = self._options.max_cost
+            lines = render_short_header(name, run.who, chosen, attached, limit=limit, status=status)
+        else:
+            lines = render_header(name, self._options.goal, run.who, chosen, attached, status=status)
         if record is not None:
-            lines += [*render_past(view, past, now), Text("      ── live ──", style="dim")]
+            draw = None if self._folds is None else partial(self._drawn, view, screen)
+            lines += [*render_past(view, past, now, draw), Text("── live ──", style="dim")]
         if self._options.approves:
             lines.append(Text("--yes: every call that needs approval is approved", style="yellow"))
         screen.show(lines)
@@ -216,8 +236,17 @@ class Session:
         if keyboard is not None:
             stack.enter_context(keyboard.opened())
         editor = None if keyboard is None or keyboard.is_echoing else keyboard.editor
-        screen = self._terminal.open_screen(lambda width: render_region(view, queue, editor, self._clock.now(), width))
+
+        def region(width: int) -> Sequence[Text]:
+            now, height = self._clock.now(), self._terminal.height()
+            return render_region(
+                view, queue, editor, now, width, height=height, folds=self._folds, queued=self._terminal.queued
+            )
+
+        screen = self._terminal.open_screen(region)
         stack.callback(screen.close)
+        if editor is not None:
+            editor.on_key = partial(self._press, screen, queue)
         conversation = Conversation(
             runtime,
             run,
@@ -231,10 +260,32 @@ class Session:
             previews=self._agent.previews,
             has_model=self._has_model,
             leave=partial(self._put, _Leave()) if self._options.is_kept else None,
+            folds=self._folds,
         )
         stack.enter_context(self._signal_handlers(conversation, screen, keyboard))
         self._refresh = screen.refresh
         return screen, conversation
+
+    def _press(self, screen: Screen, queue: QuestionQueue, editor: LineEditor, key: str) -> bool:
+        """A key that does not type: unfold, draw anew, scroll a question, send a message after this answer."""
+        if key == _CTRL_O and self._folds is not None:
+            self._folds.is_unfolded = not self._folds.is_unfolded
+            return True
+        if key == _CTRL_L:
+            screen.redraw()
+            return True
+        if key == _ESCAPE:
+            editor.fill("")
+            return True
+        if key == "\t" and self._terminal.queue is not None and not queue and editor.text.strip():
+            self._terminal.queue(editor.take())
+            return True
+        return queue.pane is not None and not editor.text and queue.pane.press(key)
+
+    def _show_unread(self, screen: Screen) -> None:
+        """Say which messages the run has not read before it ended."""
+        for text in [] if self._folds is None else self._folds.sent:
+            screen.show([Text.assemble(("› ", "bold"), (one_line(text, 1000), "bold"), ("  not read", "dim"))])
 
     def _keyboard(self, queue: QuestionQueue) -> Keyboard | None:
         if self._terminal.keys is None:
@@ -401,11 +452,21 @@ class Session:
 
     async def _show_facts(self, view: View, conversation: Conversation, screen: Screen) -> None:
         for fact in self._feed.take():
-            screen.show(_render(view, fact))
+            screen.show(self._drawn(view, screen, fact))
             if isinstance(fact, Event):
                 if self._terminal.on_event is not None:
                     self._terminal.on_event(fact)
                 await conversation.handle_event(fact)
+
+    def _drawn(self, view: View, screen: Screen, fact: Fact) -> list[Text]:
+        """The lines of a fact. A run must not end because of how it is shown."""
+        try:
+            if isinstance(fact, str):
+                return [line(view.main, "!", "yellow", one_line(fact, 400), wrap=True)]
+            return render(view, fact) if self._folds is None else layout(fold(self._folds, view, fact), screen.width)
+        except Exception as error:  # noqa: BLE001 - it is shown in place of the fact
+            why = f"{type(error).__name__}: {one_line(str(error))}"
+            return [Text(f"! a fact could not be shown: {why}", style="red")]
 
 
 def _job(conversation: Conversation, screen: Screen, keyboard: Keyboard) -> Job:
@@ -417,12 +478,3 @@ def _job(conversation: Conversation, screen: Screen, keyboard: Keyboard) -> Job:
             yield
 
     return Job(suspend=suspend, renew=keyboard.renew, is_terminal_lent=lambda: conversation.is_editor_open)
-
-
-def _render(view: View, fact: Fact) -> list[Text]:
-    try:
-        if isinstance(fact, str):
-            return [line(view.main, "!", "yellow", one_line(fact, 400), wrap=True)]
-        return render(view, fact)
-    except Exception as error:  # noqa: BLE001 - a run must not end because of how it is shown
-        return [Text(f"! a fact could not be shown: {type(error).__name__}: {one_line(str(error))}", style="red")]

@@ -118,6 +118,11 @@ def _head(text: str, width: int) -> str:
     return text
 
 
+def cut_columns(text: str, width: int) -> str:
+    """Return `text` in at most `width` columns, within a word if need be; what is left out is marked by …."""
+    return text if columns(text) <= width else f"{_head(text, max(0, width - 1)).rstrip()}…"
+
+
 def pad(text: str, width: int, *, right: bool = False) -> str:
     """Return `text` filled with spaces to `width` columns, at its right side, or `right`-aligned at its left."""
     fill = " " * max(0, width - columns(text))

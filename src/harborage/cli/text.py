@@ -207,6 +207,13 @@ def age(since: timedelta) -> str:
     return next((f"{seconds // unit} {name}" for unit, name in _UNITS if seconds >= unit), "0 s")
 
 
+def count(number: int) -> str:
+    """Return a number in at most five characters and a unit: `1,204`, `50.5k`, `1.31M`."""
+    if number < 10_000:
+        return f"{number:,}"
+    return f"{number / 1000:.1f}k" if number < 999_950 else f"{number / 1_000_000:.2f}M"
+
+
 def money(millionths: int) -> str:
     """Return a cost in millionths of a US dollar: `$0.41`, `$.004` below a cent; "" for none or an unknown one."""
     if millionths <= 0:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rich.text import Text
 
+from harborage.cli.handles import LENGTH
 from harborage.cli.journal_view import RecordedEntry, RunView, View, line, render_entry, run_of
-from harborage.cli.text import duration, one_line, plural, shortened, size
+from harborage.cli.text import count, duration, money, one_line, plural, shortened, size
 from harborage.events import Event, EventType, RedactedMap
 from harborage.planner import ChunkKind, FinishReason, PauseReason
 
@@ -43,9 +44,15 @@ def render(view: View, fact: Fact) -> list[Text]:
     return [] if fact.type in _BUILT_IN else _foreign(run, fact)
 
 
-def render_past(view: View, past: Iterable[RecordedEntry], now: datetime) -> list[Text]:
-    """Render the last lines of a resumed run's journal, and update the view; its time counts from `now` on."""
-    lines = [text for fact in past for text in render(view, fact)]
+def render_past(
+    view: View,
+    past: Iterable[RecordedEntry],
+    now: datetime,
+    draw: Callable[[RecordedEntry], list[Text]] | None = None,
+) -> list[Text]:
+    """Render the last lines of a resumed run's journal, by `draw` if given, and update the view; its time counts from
+    `now` on."""
+    lines = [text for fact in past for text in (render(view, fact) if draw is None else draw(fact))]
     for run in view.runs.values():
         run.decided_steps = run.recorded_steps  # their events came before this process subscribed
     view.main.began = view.main.since = now
@@ -349,6 +356,31 @@ def render_header(
     ]
 
 
+def render_short_header(
+    name: str,
+    who: Quadruple,
+    model: ChosenModel | None = None,
+    attached: Iterable[ArtifactRef] = (),
+    *,
+    limit: float | None = None,
+    status: str = "",
+) -> list[Text]:
+    """Render the header in one line: agent, run, model, user and the limit of its cost; then its files.
+
+    `status` is that of a resumed run.
+    """
+    why = f" ({model.why})" if model is not None and model.why else ""
+    facts = [] if model is None else [f"{one_line(model.model)}{why}"]
+    facts.append(f"for {one_line(who.user_id)}")
+    facts += [] if limit is None else [f"limit ${limit:,.2f}"]
+    head = Text.assemble((one_line(name), "bold"), f" {who.run_id[-LENGTH:]}", (f" · {' · '.join(facts)}", "dim"))
+    return [
+        head,
+        *(Text.assemble("  + ", one_line(ref.filename), (f", {_kind(ref)}", "dim")) for ref in attached),
+        *([Text(f"  {one_line(status, 400)}", style="dim")] if status else []),
+    ]
+
+
 def _kind(ref: ArtifactRef) -> str:
     return f"{ref.mime_type}, {size(ref.size_bytes)}"
 
@@ -365,24 +397,41 @@ _ENDS = MappingProxyType(
 
 
 def render_totals(view: View, seconds: float) -> str:
-    """Render the totals of a run and its tasks: steps, calls, time, and tokens and cost where known."""
+    """Render the totals of a run and its tasks: steps, calls, children, time, and tokens and cost where known."""
     steps = sum(run.step for run in view.runs.values())
-    parts = [plural(steps, "step"), plural(view.calls, "call"), duration(seconds)]
+    parts = [plural(steps, "step"), plural(view.calls, "call")]
+    if view.tasks:
+        parts.append(plural(len(view.tasks), "child", "children"))
+    parts.append(duration(seconds))
     if view.tokens:
-        parts.append(f"{view.tokens:,} tokens")
-    if view.cost:
-        parts.append(f"{view.cost:.4f} {view.currency}")
+        parts.append(f"{count(view.tokens)} tokens")
+    if paid := spent(view):
+        parts.append(paid)
     return " · ".join(parts)
 
 
+def spent(view: View) -> str:
+    """Return what a run has cost, and of how much it may: `$0.06 of $2.00`; "" while that is nothing, or not known."""
+    if view.currency not in ("", "USD"):
+        return f"{view.cost:.4f} {view.currency}" if view.cost else ""
+    paid = money(round(view.cost * 1_000_000))
+    return f"{paid} of ${view.cost_limit:,.2f}" if paid and view.cost_limit is not None else paid
+
+
 def render_summary(
-    view: View, ending: Ending, seconds: float, artifacts: Iterable[ArtifactRef], *, is_kept: bool
+    view: View,
+    ending: Ending,
+    seconds: float,
+    artifacts: Iterable[ArtifactRef],
+    *,
+    is_kept: bool,
+    is_folded: bool = False,
 ) -> list[Text]:
     """Render the summary: tasks without a shown end, artifacts, how the run ended, totals.
 
-    `is_kept` says whether the run and its artifacts outlive the process.
+    `is_kept` says whether the run and its artifacts outlive the process; one that `is_folded` has more to show.
     """
-    lines = [Text()]
+    lines = [] if is_folded else [Text()]
     still = " has not ended; it is kept" if is_kept else " was still running; it stopped with this process"
     for task in view.tasks:
         if not task.is_end_shown:
@@ -396,4 +445,6 @@ def render_summary(
     if ending.code and ending.reason == FinishReason.GOAL:
         glyph, style, status = "!", "bold yellow", "complete, with calls rejected"
     lines.append(Text.assemble((f"{glyph} {status}", style), (f" · {render_totals(view, seconds)}", "dim")))
+    if is_folded and is_kept and view.calls:
+        lines.append(Text(f"  harborage runs show {view.root[-LENGTH:]}", style="dim"))
     return lines

@@ -1,0 +1,511 @@
+"""A run in few lines: a step is one row when it has ended, and what goes on is a block that is drawn again.
+
+Parallel calls are one row, and so is a child with all that it does; what failed in them has a row of its own. Pure:
+facts in, rows out. `journal_view` and `view` keep the state of the runs and render what is not folded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeAlias, assert_never, cast
+
+import msgspec
+from rich.text import Text
+
+from harborage import codec
+from harborage.app.project import Origin
+from harborage.cli.handles import LENGTH
+from harborage.cli.journal_view import RecordedEntry, RunView, View, run_of
+from harborage.cli.rows import INDENT, Mark, Row, brief, brief_args, clock, counted, prose, took
+from harborage.cli.status import ending_of
+from harborage.cli.text import compact, duration, masked, one_line, plural, printable
+from harborage.cli.view import Fact, render
+from harborage.events import Event, EventType
+from harborage.planner import AwaitTask, CallParallel, CallTool, Finish, FinishReason
+from harborage.runtime.durable.journal import Begun, Cut, Done, Ended, Entry, Failed, Joined, Started
+from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome
+from harborage.runtime.loop.seam import RunRequest
+from harborage.runtime.loop.state import Planned
+
+Shown: TypeAlias = Row | Text
+"""A row, which is laid out for the width of the terminal, or a line that is what it is."""
+
+_TOOL: Final = "tool."
+_SPAWN: Final = "task.spawn"
+_SHOWN_CALLS: Final = 4
+_KEPT_CALLS: Final = 50
+_KEPT_ROWS: Final = 1_000
+_CHANGES: Final = 3
+_MESSAGE: Final = "USER_MESSAGE"
+_GAVE_UP: Final = re.compile(r"gave up after (\d+) attempts \(\w+\): (?:\w+Error: )?(.*)", re.DOTALL)
+_FOLDED_EVENTS: Final = frozenset({EventType.TOOL_COMPLETED, EventType.TOOL_POLICY_EXHAUSTED})
+
+
+class CallLine(msgspec.Struct, kw_only=True):
+    """One call: what it was made with, what came of it, and how far it is as its tool says. `notes` stand below it."""
+
+    tool: str
+    args: str
+    began: datetime
+    mark: Mark = Mark.OPEN
+    result: str = ""
+    ended: datetime | None = None
+    notes: list[str] = msgspec.field(default_factory=list)
+
+
+class StepLines(msgspec.Struct, kw_only=True):
+    """The calls of one step that has not ended, by their positions."""
+
+    number: int
+    began: datetime
+    calls: dict[str, CallLine] = msgspec.field(default_factory=dict)
+    waits_for: str = ""
+
+
+class ChildLines(msgspec.Struct, kw_only=True):
+    """A child run, and the calls that it has made: the last ones, and how many before them are forgotten."""
+
+    run_id: str
+    name: str
+    began: datetime
+    goal: str = ""
+    tag: str = ""
+    calls: dict[str, CallLine] = msgspec.field(default_factory=dict)
+    forgotten: int = 0
+
+    @property
+    def title(self) -> str:
+        """Its name and the handle of its run."""
+        return f"{self.name} {self.run_id[-LENGTH:]}"
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """An approval that was asked for: when, and for a call with which arguments."""
+
+    at: datetime
+    args: Any
+
+
+class Folds(msgspec.Struct, kw_only=True):
+    """What goes on in a run, and the rows of the steps that have ended.
+
+    `user` is who looks; `sent` are that person's messages that the run has not read. When `is_unfolded` every call has
+    a row of its own.
+    """
+
+    user: str = ""
+    is_unfolded: bool = False
+    steps: dict[int, StepLines] = msgspec.field(default_factory=dict)
+    children: dict[str, ChildLines] = msgspec.field(default_factory=dict)
+    sent: list[str] = msgspec.field(default_factory=list)
+    ended: list[Shown] = msgspec.field(default_factory=list)
+    asked: dict[str, Asked] = msgspec.field(default_factory=dict)
+    approved: dict[str, list[tuple[str, Any]]] = msgspec.field(default_factory=dict)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether calls or children go on, so that the block says what the run does."""
+        return bool(self.steps or self.children)
+
+
+def fold(folds: Folds, view: View, fact: Fact) -> list[Shown]:
+    """Return what is to be shown of a fact for good, often nothing, and update the state."""
+    shown = _entry(folds, view, fact) if isinstance(fact, RecordedEntry) else _event(folds, view, fact)
+    folds.ended += [one for one in shown if isinstance(one, Row)]
+    del folds.ended[:-_KEPT_ROWS]
+    return shown
+
+
+def _entry(folds: Folds, view: View, fact: RecordedEntry) -> list[Shown]:
+    run, entry = run_of(view, fact.run_id), fact.entry
+    if isinstance(entry, Started) and run.label:
+        _begin_child(folds, view, run, entry)
+    was_ended = run.is_end_shown
+    lines: Sequence[Shown] = render(view, fact)
+    if run.label:
+        return _child_entry(folds, run, entry, lines, has_ended=run.is_end_shown and not was_ended)
+    match entry:
+        case Done(name="plan") as done:
+            return _planned(folds, view, done, lines)
+        case Begun(name=name) as begun if name.startswith(_TOOL):
+            step = _step(folds, run.step, begun.at)
+            step.calls[begun.position] = _begun(folds, begun)
+            return []
+        case Done(name=name) | Failed(name=name) | Cut(name=name) if name.startswith(_TOOL):
+            return _ended_call(folds, run, entry)
+        case Joined(position=position):
+            return _joined(folds, position, entry)
+        case Done(name=name) if name == _SPAWN:
+            return [one for one in lines if "✗" in str(one)] if lines else []
+        case Ended():
+            return [*_close_all(folds), *lines]
+        case _:
+            return list(lines)
+
+
+def _event(folds: Folds, view: View, event: Event) -> list[Shown]:
+    run = run_of(view, event.identity.run_id or view.root)
+    payload: Any = event.payload
+    match event.type:
+        case EventType.TOOL_PROGRESS:
+            _note_progress(folds, run, payload)
+        case EventType.TOOL_APPROVAL_REQUESTED:
+            asked = payload.args_summary
+            args = asked["args"] if isinstance(asked, Mapping) and set(asked) == {"args", "tool"} else asked
+            folds.asked[payload.pause_token] = Asked(cast("datetime", event.occurred_at), args)
+        case EventType.TOOL_APPROVED:
+            render(view, event)
+            asked_for = folds.asked.pop(payload.pause_token, None)
+            note = _approval_note(folds, payload, asked_for, cast("datetime", event.occurred_at))
+            folds.approved.setdefault(payload.tool, []).append((note, asked_for.args if asked_for else None))
+            return []
+        case EventType.TOOL_REJECTED:
+            render(view, event)
+            folds.asked.pop(payload.pause_token, None)
+            return [_rejected(folds, run, payload)]
+        case EventType.PLANNER_DECISION:
+            return _decided(view, run, event)
+        case EventType.CONTROL_APPLIED if payload.type == _MESSAGE and payload.outcome == "applied" and folds.sent:
+            return [_read(folds.sent.pop(0), payload.step)]
+        case kind if kind in _FOLDED_EVENTS:
+            render(view, event)
+            return []
+        case _:
+            pass
+    return list(render(view, event))
+
+
+def _decided(view: View, run: RunView, event: Event) -> list[Shown]:
+    """The reasoning in short, and the remark of the model in its own words."""
+    remark = view.opening
+    lines = render(view, event)
+    if run.label:
+        return []
+    is_remark = run.remark_step == run.step and bool(remark.strip()) and run.decision != "Finish"
+    folded: list[Shown] = [one for one in lines if "∴" in one.plain]
+    return [*folded, prose(remark)] if is_remark else folded
+
+
+def _read(text: str, step: Any) -> Text:
+    fate = f"applied before step {step}" if isinstance(step, int) else "applied"
+    return Text.assemble(("› ", "bold"), (one_line(text, 1000), "bold"), (f"  {fate}", "dim"))
+
+
+# The steps of the run itself.
+
+
+def _planned(folds: Folds, view: View, done: Done, lines: Sequence[Shown]) -> list[Shown]:
+    planned = codec.decode(bytes(done.result), Planned)
+    shown = _close_all(folds)
+    run = view.main
+    if isinstance(planned.decision, CallParallel):
+        lines = lines[:-1]
+    if isinstance(planned.decision, AwaitTask):
+        awaited = folds.children.get(planned.decision.task_id)
+        _step(folds, run.recorded_steps, done.at).waits_for = awaited.name if awaited is not None else "a task"
+    is_remark = bool(lines) and bool(planned.preamble)
+    return [*shown, *([prose(planned.preamble)] if is_remark else lines)]
+
+
+def _step(folds: Folds, number: int, at: datetime) -> StepLines:
+    return folds.steps.setdefault(number, StepLines(number=number, began=at))
+
+
+def _begun(folds: Folds, begun: Begun) -> CallLine:
+    wanted = codec.decode(bytes(begun.payload), CallTool)
+    try:
+        args = codec.decode(wanted.args)
+        shown = brief_args(args)
+    except msgspec.DecodeError:
+        args, shown = None, one_line(wanted.args.decode(errors="replace"))
+    call = CallLine(tool=printable(wanted.tool, keep=""), args=shown, began=begun.at)
+    if waiting := folds.approved.get(wanted.tool):
+        note, asked = waiting.pop(0)
+        call.notes.append(f"{note}{_changes(asked, masked(args))}" if note else "")
+    return call
+
+
+def _ended_call(folds: Folds, run: RunView, entry: Entry) -> list[Shown]:
+    step = next((one for one in folds.steps.values() if entry.position in one.calls), None)
+    if step is None:
+        step = _step(folds, run.step, entry.at)
+        tool = printable(str(getattr(entry, "name", ""))[len(_TOOL) :], keep="")
+        step.calls[entry.position] = CallLine(tool=tool, args="", began=entry.at)
+    _end(step.calls[entry.position], entry)
+    return [] if "." in entry.position else _close(folds, step)
+
+
+def _end(call: CallLine, entry: Entry) -> None:
+    """Note what came of a call."""
+    call.ended = entry.at
+    match entry:
+        case Done() as done:
+            outcome = codec.decode(bytes(done.result), ToolOutcome)
+            call.mark = _mark(outcome.status)
+            call.result = brief(outcome.observation) if call.mark is Mark.DONE else _reason(call.tool, outcome.error)
+        case Failed() as failed:
+            call.mark, call.result = Mark.FAILED, one_line(f"{failed.error}: {failed.message}")
+        case Cut() as cut:
+            call.mark, call.result = Mark.REFUSED, f"cancelled: {one_line(cut.reason)}"
+        case _:
+            raise TypeError(f"{type(entry).__name__} ends no call")
+
+
+def _reason(tool: str, error: str) -> str:
+    """Why a call failed, in short: `HTTP 503, 4 attempts`."""
+    why = one_line(error.removeprefix(f'tool "{tool}" invoke: '))
+    gave_up = _GAVE_UP.match(why)
+    return f"{gave_up[2]}, {gave_up[1]} attempts" if gave_up is not None else why
+
+
+def _mark(status: OutcomeStatus) -> Mark:
+    match status:
+        case OutcomeStatus.DONE:
+            return Mark.DONE
+        case OutcomeStatus.FAILED:
+            return Mark.FAILED
+        case OutcomeStatus.REJECTED | OutcomeStatus.CANCELLED:
+            return Mark.REFUSED
+        case OutcomeStatus.UNKNOWN:
+            return Mark.UNKNOWN
+        case OutcomeStatus.HELD_BACK:
+            return Mark.HELD_BACK
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+def _joined(folds: Folds, position: str, joined: Joined) -> list[Shown]:
+    """The end of a step with several calls; those that were no longer needed were cancelled."""
+    for step in [*folds.steps.values()]:
+        if any(one.startswith(f"{position}.") for one in step.calls):
+            for call in step.calls.values():
+                if call.mark is Mark.OPEN:
+                    call.mark, call.result, call.ended = Mark.REFUSED, "cancelled: no longer needed", joined.at
+            return _close(folds, step)
+    return []
+
+
+def _close_all(folds: Folds) -> list[Shown]:
+    return [row for step in [*folds.steps.values()] for row in _close(folds, step)]
+
+
+def _close(folds: Folds, step: StepLines) -> list[Shown]:
+    """The rows of a step that has ended."""
+    del folds.steps[step.number]
+    calls, tag = [*step.calls.values()], str(step.number)
+    if step.waits_for and not calls:
+        return [Row(mark=Mark.DONE, tag=tag, said=f"waited for {step.waits_for}")]
+    if len(calls) == 1:
+        return [_row(calls[0], tag), *_notes(calls[0])]
+    if not calls:
+        return []
+    ended = max(call.ended or call.began for call in calls)
+    head = Row(mark=_of_all(calls), tag=tag, said=_summary(calls), took=took(step.began, ended))
+    below = [call for call in calls if folds.is_unfolded or call.mark is not Mark.DONE or call.notes]
+    return [head, *(row for call in below for row in (_row(call), *_notes(call)))]
+
+
+def _summary(calls: Sequence[CallLine]) -> str:
+    failed = sum(call.mark is Mark.FAILED for call in calls)
+    some = f", {failed} failed" if failed else ""
+    return f"{plural(len(calls), 'call')}{some}: {counted(call.tool for call in calls)}"
+
+
+def _of_all(calls: Sequence[CallLine]) -> Mark:
+    marks = {call.mark for call in calls}
+    if Mark.OPEN in marks or len(marks) == 1:
+        return Mark.OPEN if Mark.OPEN in marks else marks.pop()
+    return Mark.UNKNOWN if Mark.UNKNOWN in marks else Mark.DONE if Mark.DONE in marks else Mark.FAILED
+
+
+def _row(call: CallLine, tag: str = "", now: datetime | None = None) -> Row:
+    ended = call.ended
+    lasted = took(call.began, ended) if ended is not None else "" if now is None else clock(call.began, now)
+    return Row(
+        mark=call.mark,
+        tag=tag,
+        name=call.tool,
+        args=call.args,
+        result=call.result,
+        took=lasted,
+        is_below=not tag,
+    )
+
+
+def _notes(call: CallLine) -> list[Shown]:
+    return [Text(f"{' ' * INDENT}{note}", style="dim") for note in call.notes if note]
+
+
+def _approval_note(folds: Folds, payload: Any, asked: Asked | None, at: datetime) -> str:
+    by = _who(folds, payload)
+    reason = f": {one_line(payload.approver_reason)}" if payload.approver_reason else ""
+    waited = (at - asked.at).total_seconds() if asked is not None else 0.0
+    long = f" · waited {duration(waited)}" if waited >= 1 else ""
+    return f"approved{by}{reason}{long}"
+
+
+def _changes(asked: Any, args: Any) -> str:
+    """Which arguments of a call an approver has changed."""
+    if not isinstance(asked, Mapping) or not isinstance(args, Mapping):
+        return ""
+    changed = [key for key in args if key in asked and asked[key] != args[key]]
+    parts = [f"{key} {one_line(compact(asked[key]), 30)} → {one_line(compact(args[key]), 30)}" for key in changed]
+    more = ", …" if len(parts) > _CHANGES else ""
+    return f" · {plural(len(parts), 'change')}: {', '.join(parts[:_CHANGES])}{more}" if parts else ""
+
+
+def _who(folds: Folds, payload: Any) -> str:
+    by = payload.by
+    if by is msgspec.UNSET:
+        return ""
+    user = str(by.user_id)
+    return " by you" if user == folds.user else f" by {one_line(user)}"
+
+
+def _rejected(folds: Folds, run: RunView, payload: Any) -> Row:
+    why = f": {one_line(payload.reason)}" if payload.reason else ""
+    said = f"{printable(payload.tool, keep='')} rejected{_who(folds, payload)}{why}"
+    return Row(mark=Mark.REFUSED, tag=str(run.step), said=f"{f'{run.label}: ' if run.label else ''}{said}")
+
+
+def _note_progress(folds: Folds, run: RunView, payload: Any) -> None:
+    """Show how far a call is: the words of its tool, else the numbers that it gave."""
+    if run.label:
+        child = folds.children.get(run.run_id)
+        calls: list[CallLine] = [] if child is None else [*child.calls.values()]
+    else:
+        calls = [call for step in folds.steps.values() for call in step.calls.values()]
+    text = payload.message if payload.message is not msgspec.UNSET else ""
+    if not text and payload.done is not msgspec.UNSET:
+        total = "" if payload.total is msgspec.UNSET else f" of {payload.total:g}"
+        text = f"{payload.done:g}{total}"
+    for call in calls:
+        if call.tool == payload.tool_name and call.mark is Mark.OPEN:
+            call.result = one_line(text)
+            return
+
+
+# Children.
+
+
+def _begin_child(folds: Folds, view: View, run: RunView, started: Started) -> None:
+    request = codec.decode(bytes(started.request), RunRequest)
+    parent = folds.children.get(run.parent)
+    name = one_line(Origin.of(request.agent).part.rpartition("/")[2] or "task", 40)
+    if parent is not None:
+        name = f"{parent.name} › {name}"
+    tag = str(view.main.step or "") if run.parent in ("", view.root) else parent.tag if parent is not None else ""
+    child = ChildLines(run_id=run.run_id, name=name, goal=one_line(request.goal), tag=tag, began=started.at)
+    folds.children[run.run_id] = child
+    run.label = child.title
+
+
+def _child_entry(folds: Folds, run: RunView, entry: Entry, lines: Sequence[Shown], *, has_ended: bool) -> list[Shown]:
+    child = folds.children.get(run.run_id)
+    if child is None:
+        return list(lines)
+    match entry:
+        case Started() | Joined() | Done(name="plan"):
+            return []
+        case Begun(name=name) as begun if name.startswith(_TOOL):
+            child.calls[begun.position] = _begun(folds, begun)
+            return []
+        case Done(name=name) | Failed(name=name) | Cut(name=name) if name.startswith(_TOOL):
+            call = child.calls.get(entry.position)
+            if call is None:
+                return []
+            _end(call, entry)
+            _forget_old(child)
+            return [_row(call), *_notes(call)] if folds.is_unfolded else []
+        case _ if has_ended:
+            return _ended_child(folds, child, run, entry)
+        case _:
+            return [] if isinstance(entry, Begun) else list(lines)
+
+
+def _forget_old(child: ChildLines) -> None:
+    """Keep a child that makes thousands of calls as small as one that makes a few."""
+    while len(child.calls) > _KEPT_CALLS:
+        oldest = next((key for key, call in child.calls.items() if call.mark is not Mark.OPEN), None)
+        if oldest is None:
+            return
+        del child.calls[oldest]
+        child.forgotten += 1
+
+
+def _ended_child(folds: Folds, child: ChildLines, run: RunView, entry: Entry) -> list[Shown]:
+    del folds.children[child.run_id]
+    mark, answer = _answer(run, entry)
+    said = f": {answer}" if answer else ""
+    calls = [call for call in child.calls.values() if call.mark in {Mark.FAILED, Mark.UNKNOWN} or call.notes]
+    rows: list[Shown] = [
+        Row(mark=mark, tag=child.tag, name=child.title, said=said, took=took(child.began, entry.at)),
+    ]
+    if not folds.is_unfolded:
+        rows += [row for call in calls for row in (_row(call), *_notes(call))]
+    return rows
+
+
+def _answer(run: RunView, entry: Entry) -> tuple[Mark, str]:
+    """How a child ended, and what it gave."""
+    finish = run.finish
+    if isinstance(entry, Ended) and entry.finish is not None:
+        finish = codec.decode(bytes(entry.finish), Finish)
+    if isinstance(entry, Ended) and entry.finish is None:
+        return Mark.FAILED, one_line(f"{entry.error}: {entry.message}")
+    if finish is None:
+        return Mark.FAILED, one_line(f"{run.failure[0]}: {run.failure[1]}") if run.failure is not None else "failed"
+    ending = ending_of(finish)
+    if finish.reason is FinishReason.CANCELLED:
+        return Mark.REFUSED, "cancelled"
+    return (Mark.FAILED, ending.why) if ending.code else (Mark.DONE, one_line(ending.answer))
+
+
+# The block of what goes on.
+
+
+def render_block(folds: Folds, now: datetime, width: int, most: int) -> list[Text]:
+    """Render the open steps and children, and the messages without a fate, in at most so many rows."""
+    rows = [text for row in _open_rows(folds, now) for text in (row.text(width, now),)]
+    for text in folds.sent:
+        sent = Text("  › ", style="bold", no_wrap=True, overflow="ellipsis")
+        rows.append(sent.append(one_line(text)).append("  steers: before the next step", "dim"))
+    if len(rows) <= most:
+        return rows
+    kept = max(1, most - 1)
+    return [*rows[:kept], Text(f"{' ' * INDENT}and {len(rows) - kept} more", style="dim")]
+
+
+def _open_rows(folds: Folds, now: datetime) -> Iterator[Row]:
+    for step in folds.steps.values():
+        calls, tag = [*step.calls.values()], str(step.number)
+        if step.waits_for and not calls:
+            yield Row(mark=Mark.WAITING, tag=tag, said=f"waits for {step.waits_for}", took=clock(step.began, now))
+        elif len(calls) == 1:
+            yield _row(calls[0], tag, now)
+        elif calls:
+            yield Row(mark=Mark.OPEN, tag=tag, said=_summary(calls), took=clock(step.began, now))
+            yield from (_row(call, now=now) for call in calls)
+    for child in folds.children.values():
+        goal = f": {child.goal}" if child.goal else ""
+        yield Row(mark=Mark.OPEN, tag=child.tag, name=child.title, said=goal, took=clock(child.began, now))
+        yield from _child_rows(folds, child, now)
+
+
+def _child_rows(folds: Folds, child: ChildLines, now: datetime) -> Iterator[Row]:
+    """The calls of a child that go on, and the last that have ended, in the order in which they began."""
+    calls = [*child.calls.values()]
+    ended = [call for call in calls if call.mark is not Mark.OPEN]
+    left_out = [] if folds.is_unfolded else ended[:-_SHOWN_CALLS]
+    if left_out or child.forgotten:
+        said = f"{plural(len(left_out) + child.forgotten, 'earlier call')}: {counted(call.tool for call in left_out)}"
+        yield Row(mark=_of_all(left_out) if left_out else Mark.DONE, said=said, is_below=True)
+    hidden = set(map(id, left_out))
+    yield from (_row(call, now=now) for call in calls if id(call) not in hidden)
+
+
+def layout(shown: Sequence[Shown], width: int) -> list[Text]:
+    """Lay rows out for a terminal of so many columns."""
+    return [one.text(width) if isinstance(one, Row) else one for one in shown]
