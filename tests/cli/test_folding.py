@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from harborage import events
-from harborage.cli.folding import Folds, fold, layout, render_block
+from harborage.cli.block import Folds, render_block
+from harborage.cli.folding import fold, layout
 from harborage.cli.journal_view import RecordedEntry, View, new_view
 from harborage.cli.rows import Mark, Row, brief, brief_args
 from harborage.events import EventType

@@ -77,7 +77,7 @@ from harborage.runtime.pauses import PauseFilter
 
 if TYPE_CHECKING:
     from harborage.app import Change, Preview
-    from harborage.cli.folding import Folds
+    from harborage.cli.block import Folds
     from harborage.cli.keyboard import Keyboard
     from harborage.cli.screen import Screen
     from harborage.clock import Clock

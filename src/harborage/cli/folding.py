@@ -7,18 +7,18 @@ facts in, rows out. `journal_view` and `view` keep the state of the runs and ren
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, TypeAlias, assert_never, cast
+from typing import Any, Final, assert_never, cast
 
 import msgspec
 from rich.text import Text
 
 from harborage import codec
 from harborage.app.project import Origin
-from harborage.cli.handles import LENGTH
+from harborage.cli.block import Asked, CallLine, ChildLines, Folds, Shown, StepLines, mark_of_all, row_of, summary_of
 from harborage.cli.journal_view import RecordedEntry, RunView, View, run_of
-from harborage.cli.rows import INDENT, Mark, Row, brief, brief_args, clock, counted, prose, took
+from harborage.cli.rows import INDENT, Mark, Row, brief, brief_args, prose, took
 from harborage.cli.status import ending_of
 from harborage.cli.text import compact, duration, masked, one_line, plural, printable
 from harborage.cli.view import Fact, render
@@ -29,85 +29,14 @@ from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome
 from harborage.runtime.loop.seam import RunRequest
 from harborage.runtime.loop.state import Planned
 
-Shown: TypeAlias = Row | Text
-"""A row, which is laid out for the width of the terminal, or a line that is what it is."""
-
 _TOOL: Final = "tool."
 _SPAWN: Final = "task.spawn"
-_SHOWN_CALLS: Final = 4
 _KEPT_CALLS: Final = 50
 _KEPT_ROWS: Final = 1_000
 _CHANGES: Final = 3
 _MESSAGE: Final = "USER_MESSAGE"
 _GAVE_UP: Final = re.compile(r"gave up after (\d+) attempts \(\w+\): (?:\w+Error: )?(.*)", re.DOTALL)
 _FOLDED_EVENTS: Final = frozenset({EventType.TOOL_COMPLETED, EventType.TOOL_POLICY_EXHAUSTED})
-
-
-class CallLine(msgspec.Struct, kw_only=True):
-    """One call: what it was made with, what came of it, and how far it is as its tool says. `notes` stand below it."""
-
-    tool: str
-    args: str
-    began: datetime
-    mark: Mark = Mark.OPEN
-    result: str = ""
-    ended: datetime | None = None
-    notes: list[str] = msgspec.field(default_factory=list)
-
-
-class StepLines(msgspec.Struct, kw_only=True):
-    """The calls of one step that has not ended, by their positions."""
-
-    number: int
-    began: datetime
-    calls: dict[str, CallLine] = msgspec.field(default_factory=dict)
-    waits_for: str = ""
-
-
-class ChildLines(msgspec.Struct, kw_only=True):
-    """A child run, and the calls that it has made: the last ones, and how many before them are forgotten."""
-
-    run_id: str
-    name: str
-    began: datetime
-    goal: str = ""
-    tag: str = ""
-    calls: dict[str, CallLine] = msgspec.field(default_factory=dict)
-    forgotten: int = 0
-
-    @property
-    def title(self) -> str:
-        """Its name and the handle of its run."""
-        return f"{self.name} {self.run_id[-LENGTH:]}"
-
-
-class Asked(msgspec.Struct, frozen=True):
-    """An approval that was asked for: when, and for a call with which arguments."""
-
-    at: datetime
-    args: Any
-
-
-class Folds(msgspec.Struct, kw_only=True):
-    """What goes on in a run, and the rows of the steps that have ended.
-
-    `user` is who looks; `sent` are that person's messages that the run has not read. When `is_unfolded` every call has
-    a row of its own.
-    """
-
-    user: str = ""
-    is_unfolded: bool = False
-    steps: dict[int, StepLines] = msgspec.field(default_factory=dict)
-    children: dict[str, ChildLines] = msgspec.field(default_factory=dict)
-    sent: list[str] = msgspec.field(default_factory=list)
-    ended: list[Shown] = msgspec.field(default_factory=list)
-    asked: dict[str, Asked] = msgspec.field(default_factory=dict)
-    approved: dict[str, list[tuple[str, Any]]] = msgspec.field(default_factory=dict)
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether calls or children go on, so that the block says what the run does."""
-        return bool(self.steps or self.children)
 
 
 def fold(folds: Folds, view: View, fact: Fact) -> list[Shown]:
@@ -298,40 +227,13 @@ def _close(folds: Folds, step: StepLines) -> list[Shown]:
     if step.waits_for and not calls:
         return [Row(mark=Mark.DONE, tag=tag, said=f"waited for {step.waits_for}")]
     if len(calls) == 1:
-        return [_row(calls[0], tag), *_notes(calls[0])]
+        return [row_of(calls[0], tag), *_notes(calls[0])]
     if not calls:
         return []
     ended = max(call.ended or call.began for call in calls)
-    head = Row(mark=_of_all(calls), tag=tag, said=_summary(calls), took=took(step.began, ended))
+    head = Row(mark=mark_of_all(calls), tag=tag, said=summary_of(calls), took=took(step.began, ended))
     below = [call for call in calls if folds.is_unfolded or call.mark is not Mark.DONE or call.notes]
-    return [head, *(row for call in below for row in (_row(call), *_notes(call)))]
-
-
-def _summary(calls: Sequence[CallLine]) -> str:
-    failed = sum(call.mark is Mark.FAILED for call in calls)
-    some = f", {failed} failed" if failed else ""
-    return f"{plural(len(calls), 'call')}{some}: {counted(call.tool for call in calls)}"
-
-
-def _of_all(calls: Sequence[CallLine]) -> Mark:
-    marks = {call.mark for call in calls}
-    if Mark.OPEN in marks or len(marks) == 1:
-        return Mark.OPEN if Mark.OPEN in marks else marks.pop()
-    return Mark.UNKNOWN if Mark.UNKNOWN in marks else Mark.DONE if Mark.DONE in marks else Mark.FAILED
-
-
-def _row(call: CallLine, tag: str = "", now: datetime | None = None) -> Row:
-    ended = call.ended
-    lasted = took(call.began, ended) if ended is not None else "" if now is None else clock(call.began, now)
-    return Row(
-        mark=call.mark,
-        tag=tag,
-        name=call.tool,
-        args=call.args,
-        result=call.result,
-        took=lasted,
-        is_below=not tag,
-    )
+    return [head, *(row for call in below for row in (row_of(call), *_notes(call)))]
 
 
 def _notes(call: CallLine) -> list[Shown]:
@@ -418,7 +320,7 @@ def _child_entry(folds: Folds, run: RunView, entry: Entry, lines: Sequence[Shown
                 return []
             _end(call, entry)
             _forget_old(child)
-            return [_row(call), *_notes(call)] if folds.is_unfolded else []
+            return [row_of(call), *_notes(call)] if folds.is_unfolded else []
         case _ if has_ended:
             return _ended_child(folds, child, run, entry)
         case _:
@@ -444,7 +346,7 @@ def _ended_child(folds: Folds, child: ChildLines, run: RunView, entry: Entry) ->
         Row(mark=mark, tag=child.tag, name=child.title, said=said, took=took(child.began, entry.at)),
     ]
     if not folds.is_unfolded:
-        rows += [row for call in calls for row in (_row(call), *_notes(call))]
+        rows += [row for call in calls for row in (row_of(call), *_notes(call))]
     return rows
 
 
@@ -461,49 +363,6 @@ def _answer(run: RunView, entry: Entry) -> tuple[Mark, str]:
     if finish.reason is FinishReason.CANCELLED:
         return Mark.REFUSED, "cancelled"
     return (Mark.FAILED, ending.why) if ending.code else (Mark.DONE, one_line(ending.answer))
-
-
-# The block of what goes on.
-
-
-def render_block(folds: Folds, now: datetime, width: int, most: int) -> list[Text]:
-    """Render the open steps and children, and the messages without a fate, in at most so many rows."""
-    rows = [text for row in _open_rows(folds, now) for text in (row.text(width, now),)]
-    for text in folds.sent:
-        sent = Text("  › ", style="bold", no_wrap=True, overflow="ellipsis")
-        rows.append(sent.append(one_line(text)).append("  steers: before the next step", "dim"))
-    if len(rows) <= most:
-        return rows
-    kept = max(1, most - 1)
-    return [*rows[:kept], Text(f"{' ' * INDENT}and {len(rows) - kept} more", style="dim")]
-
-
-def _open_rows(folds: Folds, now: datetime) -> Iterator[Row]:
-    for step in folds.steps.values():
-        calls, tag = [*step.calls.values()], str(step.number)
-        if step.waits_for and not calls:
-            yield Row(mark=Mark.WAITING, tag=tag, said=f"waits for {step.waits_for}", took=clock(step.began, now))
-        elif len(calls) == 1:
-            yield _row(calls[0], tag, now)
-        elif calls:
-            yield Row(mark=Mark.OPEN, tag=tag, said=_summary(calls), took=clock(step.began, now))
-            yield from (_row(call, now=now) for call in calls)
-    for child in folds.children.values():
-        goal = f": {child.goal}" if child.goal else ""
-        yield Row(mark=Mark.OPEN, tag=child.tag, name=child.title, said=goal, took=clock(child.began, now))
-        yield from _child_rows(folds, child, now)
-
-
-def _child_rows(folds: Folds, child: ChildLines, now: datetime) -> Iterator[Row]:
-    """The calls of a child that go on, and the last that have ended, in the order in which they began."""
-    calls = [*child.calls.values()]
-    ended = [call for call in calls if call.mark is not Mark.OPEN]
-    left_out = [] if folds.is_unfolded else ended[:-_SHOWN_CALLS]
-    if left_out or child.forgotten:
-        said = f"{plural(len(left_out) + child.forgotten, 'earlier call')}: {counted(call.tool for call in left_out)}"
-        yield Row(mark=_of_all(left_out) if left_out else Mark.DONE, said=said, is_below=True)
-    hidden = set(map(id, left_out))
-    yield from (_row(call, now=now) for call in calls if id(call) not in hidden)
 
 
 def layout(shown: Sequence[Shown], width: int) -> list[Text]:

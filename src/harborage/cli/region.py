@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.text import Text
 
 from harborage.cli.answers import Mode
-from harborage.cli.folding import render_block
+from harborage.cli.block import render_block
 from harborage.cli.rows import clock, turning
 from harborage.cli.text import count, one_line, plural, printable
 from harborage.cli.view import current_activity, spent
 
 if TYPE_CHECKING:
-    from harborage.cli.folding import Folds
+    from harborage.cli.block import Folds
     from harborage.cli.journal_view import View
     from harborage.cli.keyboard import LineEditor
     from harborage.cli.questions import QuestionQueue

@@ -20,9 +20,10 @@ from rich.text import Text
 from harborage.app import Agent, attach
 from harborage.app.project import close_command_session
 from harborage.artifacts import ArtifactRef, ArtifactScope
+from harborage.cli.block import Folds
 from harborage.cli.conversation import Conversation
 from harborage.cli.feed import Fact, Feed, JournalFollower, capture_logs
-from harborage.cli.folding import Folds, fold, layout
+from harborage.cli.folding import fold, layout
 from harborage.cli.journal_view import View, line, new_view
 from harborage.cli.keyboard import Job, Keyboard, handle_signals
 from harborage.cli.open_session import OpenSession, SessionOptions, open_session, resume_handle
