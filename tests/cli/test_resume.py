@@ -54,7 +54,7 @@ def slow(tmp_path: Path) -> Path:
 
 def run_id_of(screen: Any) -> str:
     """The id in the header."""
-    found = re.search(r"run    (\w{26})|^\S+ ([0-9A-Z]{6}) · ", screen.text, re.MULTILINE)
+    found = re.search(r"run    (\w{26})|\b([0-9A-Z]{6}) · for ", screen.text)
     assert found
     return found[1] or found[2]
 
@@ -119,9 +119,9 @@ def test_what_another_process_carries_is_followed_and_steered(at_terminal: Start
     second = at_terminal("resume")
     second.expect("another worker executes it")
     second.expect("── live ──")
-    second.expect("▸ tick()")
+    second.expect("tick()")
     second.type("hello\r")
-    second.expect("› hello\n")
+    second.expect("› hello  applied before step ")
     second.expect("heard: hello")
     assert second.end() == 0
     assert first.end() == 0
