@@ -34,6 +34,7 @@ _SPAWN: Final = "task.spawn"
 _KEPT_CALLS: Final = 50
 _KEPT_ROWS: Final = 1_000
 _CHANGES: Final = 3
+_WORTH_SAYING_S: Final = 60
 _MESSAGE: Final = "USER_MESSAGE"
 _GAVE_UP: Final = re.compile(r"gave up after (\d+) attempts \(\w+\): (?:\w+Error: )?(.*)", re.DOTALL)
 _FOLDED_EVENTS: Final = frozenset({EventType.TOOL_COMPLETED, EventType.TOOL_POLICY_EXHAUSTED})
@@ -244,7 +245,7 @@ def _approval_note(folds: Folds, payload: Any, asked: Asked | None, at: datetime
     by = _who(folds, payload)
     reason = f": {one_line(payload.approver_reason)}" if payload.approver_reason else ""
     waited = (at - asked.at).total_seconds() if asked is not None else 0.0
-    long = f" · waited {duration(waited)}" if waited >= 1 else ""
+    long = f" · waited {duration(waited)}" if waited >= _WORTH_SAYING_S else ""
     return f"approved{by}{reason}{long}"
 
 
