@@ -8,6 +8,7 @@ import { movedTo } from "./shell/pages.ts";
 import { navigate, startRouter } from "./shell/router.ts";
 import { attachToDevelopment, connection, isDetached, isDevelopment } from "./wire/connection.ts";
 import { startCounts, startFeed } from "./wire/feed.ts";
+import { startRuns } from "./wire/runs.ts";
 import { startRuntime } from "./wire/runtime.ts";
 
 async function start(): Promise<void> {
@@ -21,6 +22,7 @@ async function start(): Promise<void> {
   startKeys();
   startClock();
   startFeed();
+  startRuns();
   startRuntime();
   startCounts();
   const root = document.getElementById("app");

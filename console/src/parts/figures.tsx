@@ -1,5 +1,6 @@
 import type { ComponentChildren } from "preact";
 
+import type { BarKind } from "../model/bars/bars.ts";
 import { Glyph, type GlyphName, type Tone } from "./glyph.tsx";
 
 /** A small word with a ground: a property, not a state. */
@@ -118,24 +119,26 @@ export function Facts({ rows, label }: { rows: readonly (readonly [string, Compo
   );
 }
 
-export type BarKind = "model" | "tool" | "effects" | "child" | "await" | "wait" | "lost" | "unknown" | "failed" | "live" | "held";
+/** A bar's fill: what it stands for, or that it goes on now. */
+export type BarFill = BarKind | "live";
 
-export const BAR_WORDS: Record<BarKind, string> = {
+const BAR_WORDS: Record<BarFill, string> = {
   model: "model",
   tool: "tool",
-  effects: "tool with effects",
+  effect: "tool with effects",
   child: "child run",
   await: "waits for a run or a time",
   wait: "waits for a person",
   lost: "no worker",
   unknown: "unknown outcome",
   failed: "failed",
+  rejected: "rejected",
   live: "now",
   held: "held back",
 };
 
 /** What the fills of bars mean: only those that occur. */
-export function Legend({ kinds }: { kinds: readonly BarKind[] }) {
+export function Legend({ kinds }: { kinds: readonly BarFill[] }) {
   return (
     <span class="legend">
       {kinds.map((kind) => (
