@@ -4,6 +4,7 @@ import "./styles/index.css";
 import { App } from "./shell/app.tsx";
 import { startClock } from "./shell/clock.ts";
 import { startKeys } from "./shell/keys.ts";
+import { startNotices, tellsWhenHidden } from "./shell/notices.ts";
 import { movedTo } from "./shell/pages.ts";
 import { navigate, startRouter } from "./shell/router.ts";
 import { attachToDevelopment, connection, isDetached, isDevelopment } from "./wire/connection.ts";
@@ -21,7 +22,8 @@ async function start(): Promise<void> {
   }
   startKeys();
   startClock();
-  startFeed();
+  startFeed(tellsWhenHidden);
+  startNotices();
   startRuns();
   startRuntime();
   startCounts();

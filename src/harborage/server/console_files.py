@@ -78,14 +78,13 @@ class ConsoleFiles:
 
     def __init__(self, folder: Path | None, *, is_development: bool = False) -> None:
         self._folder = None if folder is None else folder.resolve()
-        self._own_page: bytes | None = None
+        self._is_development = is_development
         if self._folder is None:
+            self._is_own = False
             return
         if not (self._folder / _INDEX).is_file():
             raise InvalidOptionError("console_dir", str(folder), "a folder with an index.html: the build of a console")
-        page = (self._folder / _INDEX).read_bytes()
-        if _OWN_MARK in page:
-            self._own_page = page.replace(b"<html", b'<html data-attach="dev"', 1) if is_development else page
+        self._is_own = _OWN_MARK in (self._folder / _INDEX).read_bytes()
 
     async def answer(self, request: Request) -> Response:
         """Return the file of the request's path, or the page."""
@@ -98,14 +97,15 @@ class ConsoleFiles:
             return HTMLResponse(PLACEHOLDER, headers=_PAGE_HEADERS)
         index = self._folder / _INDEX
         found = self._file(path) or index
-        if self._own_page is not None and found == index:
-            return HTMLResponse(self._own_page, headers={**_OWN_HEADERS, **_ASKED_AGAIN})
+        if self._is_own and self._is_development and found == index:
+            page = index.read_bytes().replace(b"<html", b'<html data-attach="dev"', 1)
+            return HTMLResponse(page, headers=self._headers(index))
         kind = _TYPES.get(found.suffix) or mimetypes.guess_type(found.name)[0]
         return FileResponse(found, media_type=kind or "application/octet-stream", headers=self._headers(found))
 
     def _headers(self, found: Path) -> Mapping[str, str]:
         assert self._folder is not None
-        if self._own_page is None:
+        if not self._is_own:
             return _PAGE_HEADERS
         is_hashed = found.parent == self._folder / _HASHED
         return {**_OWN_HEADERS, **(_FOR_EVER if is_hashed else _ASKED_AGAIN)}
