@@ -1,6 +1,6 @@
 """A development server of the world's agents in a process of its own, and a browser beside it.
 
-    python -m tests.console.served            # serves until Ctrl-C, with runs to look at
+python -m tests.console.served            # serves until Ctrl-C, with runs to look at
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -40,7 +41,9 @@ class DevServer:
 
     def ask(self, asked: Iterable[tuple[str, str]] = ASKED) -> dict[str, str]:
         """Start runs of these agents with these goals; return their ids by goal."""
-        return asyncio.run(self._ask(list(asked)))
+        goals = list(asked)
+        with ThreadPoolExecutor(1) as apart:  # a browser's own loop runs in this thread
+            return apart.submit(lambda: asyncio.run(self._ask(goals))).result()
 
     async def _ask(self, asked: list[tuple[str, str]]) -> dict[str, str]:
         async with connect(self.url, token=self.token) as remote:

@@ -1,4 +1,4 @@
-"""Agents with something to show in a console: on a scripted model with prices, they act, ask, wait, fail and hand on work.
+"""Agents with something to show in a console: on a scripted model with prices they act, ask, wait and fail.
 
 `harborage dev tests/console/world.py` serves them. What a run is asked decides what it does; see `ASKED`.
 """
@@ -25,8 +25,7 @@ ASKED: Final = (
     ("quote", "Quote for 600 units, three suppliers"),
     ("index", "Re-embed the handbook"),
 )
-"""What an agent can be asked, and by that does: two wait for a person, one answers, one has children, one fails, one
-goes on for minutes."""
+"""What an agent can be asked, and so does: two wait for a person, two answer, one fails, one goes on for minutes."""
 
 
 class PacedLLM(ScriptedLLM):
@@ -106,14 +105,16 @@ support = Agent(
     model=PacedLLM(
         by_text={
             "Order 7": [
-                calls_tools(("look_up", {"order": "7"}), reasoning="The order first: what was it, and what did it cost?"),
+                calls_tools(
+                    ("look_up", {"order": "7"}), reasoning="The order first: what was it, and what did it cost?"
+                ),
                 calls_tools(("refund", {"order": "7", "euros": 49.0}), content="It arrived broken; I refund it."),
                 says("Order 7 is refunded: **€49.00** are on their way."),
             ],
         },
         script=[
             calls_tools(("look_up", {"order": "12"})),
-            says("Your parcel is *out for delivery* with Noord.\n\n- It left the depot at 08:12\n- It arrives before 18:00"),
+            says("Your parcel is *out for delivery* with Noord.\n\n- It left at 08:12\n- It arrives before 18:00"),
         ],
     ),
     tools=[look_up, refund],
@@ -123,7 +124,9 @@ release = Agent(
     instructions="Cut releases.",
     model=PacedLLM(
         [
-            calls_tools(("look_up", {"order": "1.4"}), reasoning="The entries since 1.3.2 are complete; the date is today."),
+            calls_tools(
+                ("look_up", {"order": "1.4"}), reasoning="The entries since 1.3.2 are complete; the date is today."
+            ),
             calls_tools(("edit_file", {"path": "CHANGELOG.md", "text": _NOTES})),
             says("Release 1.4 is cut."),
         ]
