@@ -122,7 +122,7 @@ export function Facts({ rows, label }: { rows: readonly (readonly [string, Compo
 /** A bar's fill: what it stands for, or that it goes on now. */
 export type BarFill = BarKind | "live";
 
-const BAR_WORDS: Record<BarFill, string> = {
+export const BAR_WORDS: Record<BarFill, string> = {
   model: "model",
   tool: "tool",
   effect: "tool with effects",
