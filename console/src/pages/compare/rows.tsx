@@ -70,7 +70,7 @@ function Side({ step, changed, side }: { step: StepRow | undefined; changed: Rea
       <Glyph name={glyphOf(step)} />
       <div class="side-text">
         <code>{name}</code>
-        {step.calls.length === 1 && only ? <Args call={only} changed={changed} side={side} /> : <p class="cut" title={step.preview}>{cutText(step.preview, 160)}</p>}
+        {step.calls.length === 1 && only ? <Args call={only} changed={changed} side={side} /> : step.preview !== name && <p title={step.preview}>{cutText(step.preview.replace(/^finish \(\w+\): /, ""), 160)}</p>}
         {step.waits.filter((wait) => wait.reason === "approval_required").map((wait) => (
           <p key={wait.token}>
             {wait.decision ? `${wait.by?.user ?? "the deadline"} ${wait.decision === "approve" ? "approved" : `ended it: ${wait.decision}`}` : "waits for an approval"}
@@ -127,7 +127,8 @@ function parsed(text: string): Json | undefined {
 
 function CallLine({ call, hasName }: { call: CallRow; hasName: boolean }) {
   const state = callState(call.status as never);
-  const text = call.status === "done" ? cutText(call.result_preview ?? "", 120) : call.error ? `${call.error.class} ${call.error.message}` : state.word;
+  if (call.status === "open" && call.attempts === 0) return null;
+  const text = call.status === "held_back" ? "held back: it has effects" : call.status === "done" ? cutText(call.result_preview ?? "", 120) : call.error ? `${call.error.class} ${call.error.message}` : state.word;
   if (!text && !hasName) return null;
   return (
     <p class={`cut ${call.status === "failed" ? "is-failed" : call.status === "unknown" ? "is-unknown" : ""}`} title={text}>

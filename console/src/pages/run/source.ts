@@ -1,5 +1,6 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
+import { LONG_RUN } from "../../model/bars/rows.ts";
 import { RunStore } from "../../model/events/store.ts";
 import type { RunView } from "../../model/events/views.ts";
 import { runOf, type WireEvent } from "../../model/events/wire.ts";
@@ -30,6 +31,7 @@ export interface Followed {
 
 const MOST_STEPS = 1_000;
 const MOST_EVENTS = 20_000;
+const PAID_AGAIN_MS = 1_000;
 const MOST_CHILDREN = 50;
 const HEADER_AGAIN_MS = 2_000;
 
@@ -114,6 +116,7 @@ export function useRun(id: string, wantedSession: string): Followed {
   }, [store, loaded.isLoading, loaded.error, loaded.session]);
 
   const run = store.run(id);
+  usePaid(store, id, loaded, run, canRead, () => draw((count) => count + 1));
   useChildRows(store, id, loaded, () => draw((count) => count + 1));
   useHeader(id, loaded, run, canRead, (header) => setLoaded((now) => ({ ...now, header })));
 
@@ -188,6 +191,31 @@ function answerOf(result: string): string | null {
   } catch {
     return result;
   }
+}
+
+/** A model without a price tells no event what a step used: the record has it, for each step that was decided since. */
+function usePaid(store: RunStore, id: string, loaded: Loaded, run: RunView | undefined, canRead: boolean, drawAgain: () => void): void {
+  const read = useRef(0);
+  const last = run?.steps.findLast((step) => step.decidedAt !== null);
+  const isMissing = canRead && loaded.header !== null && last !== undefined && last.modelCalls.length === 0 && last.number > read.current;
+  useEffect(() => {
+    if (!isMissing || !last) return;
+    const timer = setTimeout(
+      () => {
+        const after = Math.max(0, run?.steps.find((step) => step.number > read.current && step.modelCalls.length === 0)?.number ?? last.number) - 1;
+        read.current = last.number;
+        void call("runs.steps", { id, after, limit: MOST_STEPS }, { session: loaded.session }).then(
+          (page) => {
+            store.noteHistory(page as never);
+            drawAgain();
+          },
+          () => undefined,
+        );
+      },
+      last.number > LONG_RUN ? 10 * PAID_AGAIN_MS : PAID_AGAIN_MS,
+    );
+    return () => clearTimeout(timer);
+  }, [isMissing, last?.number]);
 }
 
 /** Events do not say which agent a child run is of: its row does. */
