@@ -9,8 +9,10 @@ This file loads the HTTP client, so it is imported where a connection is about t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -38,6 +40,32 @@ _FROM_CORE: Final = (
     httpcore2.ProxyError,
     httpcore2.UnsupportedProtocol,
 )
+
+
+# What the HTTP client logs of a request: whole addresses, whose query may hold a key, and all headers of answers, which
+# may repeat one.
+_LOGGERS: Final = ("httpcore2.connection", "httpcore2.http11", "httpx2")
+_IS_DISCREET: Final = ContextVar("is_discreet", default=False)
+
+
+class _Discreet(logging.Filter):
+    """Drops the lines of requests that are made discreetly; those of other users of the client stay."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not _IS_DISCREET.get()
+
+
+_DISCREET: Final = _Discreet()
+
+
+@contextmanager
+def discreetly() -> Iterator[None]:
+    """A block in which the HTTP client logs nothing of what it sends and receives."""
+    token = _IS_DISCREET.set(True)
+    try:
+        yield
+    finally:
+        _IS_DISCREET.reset(token)
 
 
 class Place(NamedTuple):
@@ -174,6 +202,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     """
 
     def __init__(self, guard: AddressGuard, *, keeps: bool = True, max_connections: int = 100) -> None:
+        for name in _LOGGERS:
+            logging.getLogger(name).addFilter(_DISCREET)
         self._guard = guard
         self._pools: dict[str, httpcore2.AsyncConnectionPool] = {}
         self._make_pool = partial(
@@ -202,7 +232,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             content=request.stream,
             extensions=request.extensions,
         )
-        with _as_httpx(request):
+        with _as_httpx(request), discreetly():
             answer = await self._pool(url.scheme).handle_async_request(asked)
         return httpx2.Response(
             answer.status,
@@ -225,12 +255,18 @@ class _Body(httpx2.AsyncByteStream):
         self._request = request
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        with _as_httpx(self._request):
-            async for piece in self._answer.aiter_stream():
-                yield piece
+        pieces = aiter(self._answer.aiter_stream())
+        while True:
+            with _as_httpx(self._request), discreetly():
+                try:
+                    piece = await anext(pieces)
+                except StopAsyncIteration:
+                    return
+            yield piece
 
     async def aclose(self) -> None:
-        await self._answer.aclose()
+        with discreetly():
+            await self._answer.aclose()
 
 
 @contextmanager

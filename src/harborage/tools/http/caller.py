@@ -24,7 +24,7 @@ from harborage.tools.errors import (
     ToolInvalidArgsError,
     ToolUnansweredError,
 )
-from harborage.tools.guard import AddressGuard, GuardedTransport
+from harborage.tools.guard import AddressGuard, GuardedTransport, discreetly
 from harborage.tools.http.errors import HTTPAnswerError, PeerUnreachableError
 from harborage.tools.http.paging import Pages
 from harborage.tools.http.request import Prepared, prepare
@@ -195,7 +195,8 @@ class Caller:
         client = self._reads if operation.is_repeatable else self._writes
         status = 0
         try:
-            response = await client.send(request, stream=True)
+            with discreetly():
+                response = await client.send(request, stream=True)
             try:
                 status = response.status_code
                 encoding = response.headers.get("content-encoding", "")
