@@ -85,7 +85,7 @@ def effects_in(given: Any, is_known: Callable[[str], bool] = {*SideEffect}.__con
     for pattern, effect in by_pattern.items():
         if not isinstance(effect, str) or not is_known(effect):
             near = get_close_matches(str(effect), [*SideEffect], n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; one of {', '.join(SideEffect)}"
+            hint = f"; did you mean '{near[0]}'?" if near else f"; one of {', '.join(SideEffect)}"
             where = "effects" if isinstance(given, str) else f"effects[{pattern!r}]"
             raise InvalidOptionError(where, effect, message=f"{where}: {effect!r} is no effect{hint}")
     return {pattern: SideEffect(effect) for pattern, effect in by_pattern.items()}
