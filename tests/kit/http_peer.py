@@ -151,7 +151,7 @@ class Served:
 async def peer(handler: Handler) -> AsyncIterator[Served]:
     """Serve a handler on a free port of this machine for a block."""
     served = Served(handler)
-    server = await asyncio.start_server(served.accept, "127.0.0.1", 0)
+    server = await asyncio.start_server(served.accept, "127.0.0.1", 0, limit=1 << 20)
     served.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield served

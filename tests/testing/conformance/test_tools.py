@@ -24,8 +24,11 @@ from harborage.testing.conformance.tools import (
     run_conformance,
 )
 from harborage.tools import CallContext, Tool, ToolDescriptor, ToolResult, Transport, describe_tool
+from harborage.tools.errors import ToolUnansweredError
 
 pytestmark = pytest.mark.anyio
+
+LONGEST = 1 << 20
 
 
 class RefusedError(Exception):
@@ -53,14 +56,14 @@ class Lines:
         return ToolResult(await self.ask(request))
 
     async def ask(self, request: dict[str, Any]) -> Any:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=LONGEST)
         try:
             writer.write(json.dumps(request).encode() + b"\n")
             line = await reader.readline()
         finally:
             writer.transport.abort()
         if not line:
-            raise ConnectionResetError("the connection was lost")
+            raise ToolUnansweredError("the connection was lost")
         return self.read(json.loads(line))
 
     def read(self, answer: dict[str, Any]) -> Any:
@@ -95,7 +98,7 @@ class LineServer:
         self.server: asyncio.Server | None = None
 
     async def start(self) -> int:
-        self.server = await asyncio.start_server(self.accept, "127.0.0.1", 0)
+        self.server = await asyncio.start_server(self.accept, "127.0.0.1", 0, limit=LONGEST)
         port: int = self.server.sockets[0].getsockname()[1]
         return port
 
@@ -250,7 +253,7 @@ class Promising(Lines):
     async def ask(self, request: dict[str, Any]) -> Any:
         try:
             return await super().ask(request)
-        except ConnectionResetError as error:
+        except ToolUnansweredError as error:
             error.had_no_effect = True  # type: ignore[attr-defined]
             raise
 

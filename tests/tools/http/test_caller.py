@@ -360,6 +360,14 @@ async def test_a_server_of_a_document_is_judged_by_the_guard() -> None:
             assert (await tools.call("d_x")).value == "inside"
 
 
+async def test_arguments_that_are_too_long_for_an_address_are_refused() -> None:
+    """Nothing is sent, and the model learns why."""
+    async with opened(get(args={"q": str}), answers(Response())) as tools:
+        with pytest.raises(ToolInvalidArgsError, match="they make no address that can be sent"):
+            await tools.call(args={"q": "x" * 70_000})
+        assert tools.served.asked == []
+
+
 async def test_attempts_that_are_used_up_say_so() -> None:
     """A read that never succeeds ends after four attempts."""
     async with opened(get(), answers(Response(500))) as tools:

@@ -34,8 +34,11 @@ def document() -> dict[str, Any]:
         is_read = not tool.has_effects
         operation: dict[str, Any] = {"operationId": tool.name, "description": tool.description}
         if tool.name == "echo":
-            operation["parameters"] = [{"in": "query", "name": "text", "required": True, "schema": {"type": "string"}}]
-        paths[f"/{tool.name}"] = {"get" if is_read else "post": operation}
+            operation["requestBody"] = {
+                "required": True,
+                "content": {"application/json": {"schema": {"type": "object", **tool.args_schema}}},
+            }
+        paths[f"/{tool.name}"] = {"get" if is_read and tool.name != "echo" else "post": operation}
     return {"openapi": "3.1.0", "paths": paths}
 
 

@@ -91,7 +91,7 @@ tools:
         (lambda: HTTP("x", "GET https://a.example/{{range}}"), InvalidOptionError, "is no template"),
         (lambda: HTTP("x", "GET https://a.example/", headers={"Authorization": KEY}), HeaderConflictError, "auth="),
         (lambda: HTTP("x", "GET https://a.example/", headers={"Host": "b"}), HeaderConflictError, "connection"),
-        (lambda: HTTP("x", "GET https://a.b/", query={"k": "1"}, auth=ApiKey(KEY, query="k")), HeaderConflictError, "k"),
+        (lambda: HTTP("x", "GET https://a.b/", query={"k": ""}, auth=ApiKey(KEY, query="k")), HeaderConflictError, "k"),
         (lambda: HTTP("x", "GET https://a.example/", auth=ApiKey(KEY)), InvalidOptionError, "where the key goes"),
         (lambda: HTTP("x", "GET https://a.example/{a}", args={"b": str}), InvalidOptionError, "no argument of args="),
         (lambda: HTTP("x", "GET https://a.example/", effects="reed"), InvalidOptionError, "effects"),

@@ -18,11 +18,12 @@ from contextlib import asynccontextmanager, contextmanager
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+import msgspec
 from msgspec.structs import replace
 
 from harborage.concurrency import Crew
 from harborage.errors import HarborageError, error_reason
-from harborage.identity import Identity
+from harborage.identity import Identity, Quadruple
 from harborage.testing.conformance.checks import (
     ConformanceError,
     check_scenario,
@@ -44,11 +45,14 @@ from harborage.tools import (
     Transport,
     classify,
 )
+from harborage.tools.errors import is_unanswered
 
 WHO: Final = Identity("tenant", "user", "session").with_run("run")
 TEXT: Final = 'naïve – "quoted"\n\t🙂'
 CALLERS: Final = 64
 _PATIENCE_S: Final = 20.0
+_SHORT_S: Final = 0.3
+_LONG_BYTES: Final = 48 * 1024
 _REFUSAL: Final = "there is no account 7"
 _MAY_PASS: Final = (ErrorClass.TRANSIENT, ErrorClass.SERVER, ErrorClass.TIMEOUT)
 
@@ -179,7 +183,15 @@ def named(bench: TransportBench, name: str) -> ToolDescriptor:
     raise ConformanceError(f"the transport does not list the peer's tool {name}")
 
 
-async def call(bench: TransportBench, name: str, args: bytes = b"{}", *, key: str = "") -> Any:
+async def call(
+    bench: TransportBench,
+    name: str,
+    args: bytes = b"{}",
+    *,
+    key: str = "",
+    who: Quadruple = WHO,
+    timeout_s: float = 30.0,
+) -> Any:
     """Make one attempt as the runtime does and return its value, within a bound for transports that hang.
 
     Raises:
@@ -187,8 +199,9 @@ async def call(bench: TransportBench, name: str, args: bytes = b"{}", *, key: st
         Exception: the call fails.
     """
     descriptor = named(bench, name)
-    once = replace(descriptor, tool=replace(descriptor.tool, policy=ToolPolicy(max_retries=0)))
-    context = CallContext(WHO, call_id="call", idempotency_key=key)
+    policy = ToolPolicy(max_retries=0, timeout_ms=timeout_s * 1000)
+    once = replace(descriptor, tool=replace(descriptor.tool, policy=policy))
+    context = CallContext(who, call_id="call", idempotency_key=key)
     limit = asyncio.timeout(_PATIENCE_S)
     try:
         async with limit:
@@ -319,8 +332,42 @@ async def a_connection_that_is_lost_fails_the_call(bench: TransportBench) -> Non
         with fails("a lost connection", *_MAY_PASS):
             await calling
     expect(not _claims_no_effect(calling.exception()), "a call whose answer is lost may have had an effect")
+    expect(is_unanswered(calling.exception()), "a call whose answer is lost raises ToolUnansweredError")
     with fails("a peer that is gone", *_MAY_PASS):
         await call(bench, "echo", b'{"text": "are you there?"}')
+
+
+async def a_call_ends_by_its_deadline(bench: TransportBench) -> None:
+    """A peer that answers nothing costs as long as the tool's policy says; the next call is served."""
+    with fails("a call that takes too long", ErrorClass.TIMEOUT):
+        await call(bench, "wait", timeout_s=_SHORT_S)
+    expect_equal(await call(bench, "echo", b'{"text": "next"}'), "next", "the next call")
+
+
+async def a_long_text_comes_whole(bench: TransportBench) -> None:
+    """What is too long for a prompt is for the runtime to keep, so nothing of it is lost on the way."""
+    text = TEXT * (_LONG_BYTES // len(TEXT.encode()))
+    got = await call(bench, "echo", msgspec.json.encode({"text": text}))
+    expect(got == text, f"a text of {len(text)} characters comes whole")
+
+
+async def names_differ_and_can_be_shown(bench: TransportBench) -> None:
+    """No two tools share a name, and each name is one of printable characters."""
+    names = [one.tool.name for one in bench.tools]
+    expect_equal(len(set(names)), len(names), "distinct names")
+    expect(all(name.strip() and name.isprintable() for name in names), "every name can be shown")
+
+
+async def one_identity_does_not_hold_up_another(bench: TransportBench) -> None:
+    """A call of another person is served while one of the first waits, and each is asked for by its own key."""
+    other = Identity("other", "bob", "session").with_run("run-2")
+    async with callers() as crew:
+        crew.start(call(bench, "wait", key="mine"), "a caller who waits")
+        await bench.peer.until(lambda: bool(bench.peer.calls), "the call reaches the peer")
+        got = await call(bench, "echo", b'{"text": "bob"}', key="theirs", who=other)
+    expect_equal(got, "bob", "the answer")
+    if Ability.KEY not in bench.without:
+        expect_equal([one.key for one in bench.peer.calls], ["mine", "theirs"], "the keys")
 
 
 def _claims_no_effect(error: BaseException | None) -> bool:
@@ -339,6 +386,10 @@ SCENARIOS: tuple[Scenario, ...] = (
     every_caller_gets_their_own_answer,
     a_cancelled_call_ends_here_and_there,
     a_connection_that_is_lost_fails_the_call,
+    a_call_ends_by_its_deadline,
+    a_long_text_comes_whole,
+    names_differ_and_can_be_shown,
+    one_identity_does_not_hold_up_another,
 )
 
 

@@ -140,7 +140,7 @@ class Caller:
         """The request, with what only the operator's own peer gets when it goes to that one."""
         headers = {"Accept": "application/json, text/*;q=0.9, */*;q=0.5", "User-Agent": _AGENT}
         headers |= {"Accept-Encoding": ENCODINGS}
-        url = httpx2.URL(prepared.url)
+        url = _read_url(prepared.url)
         if is_home:
             headers |= prepared.headers
             url = self._authenticated(operation, url, headers)
@@ -221,13 +221,20 @@ class Caller:
         raise ToolUnansweredError(f"{operation.name}: {what}", error_class=kind) from error
 
 
+def _read_url(text: str) -> httpx2.URL:
+    try:
+        return httpx2.URL(text)
+    except httpx2.InvalidURL as error:
+        raise ToolInvalidArgsError(f"they make no address that can be sent: {str(error)[:128]}") from error
+
+
 def _home_of(operation: Operation, prepared: Prepared) -> str:
     """The address whose origin is the operator's peer: that of the operation, or of what is sent where it has none."""
     return operation.base if "://" in operation.base else prepared.url
 
 
 def _origin(url: str) -> tuple[str, str, int | None]:
-    parsed = httpx2.URL(url)
+    parsed = _read_url(url)
     return parsed.scheme, parsed.host, parsed.port
 
 
