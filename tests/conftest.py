@@ -7,6 +7,7 @@ that does not even end then, or blocks in C code, takes its process down with th
 from __future__ import annotations
 
 import asyncio
+import compileall
 import faulthandler
 import gc
 import os
@@ -14,6 +15,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +27,9 @@ _ADDRESS = re.compile(r"\bat 0x[0-9a-f]+")
 # Hundreds of processes that the tests start read the package, and each run reads the tests. So what is compiled here is
 # kept, also where the environment says otherwise; not what the tests write and import themselves.
 sys.dont_write_bytecode = False
+_PACKAGE = Path(__file__).resolve().parents[1] / "src" / "harborage"
+_MEMORY = Path("/dev/shm")
+_ROOM = 2 << 30
 
 
 @pytest.fixture
@@ -93,8 +98,23 @@ def pytest_configure(config: pytest.Config) -> None:
         "unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
     )
     settings.load_profile("unhurried")
-    if not hasattr(config, "workerinput") and config.pluginmanager.has_plugin("terminalreporter"):
+    if hasattr(config, "workerinput"):
+        return
+    # pytest keeps what it imports in a form of its own, which no process that a test starts can read.
+    compileall.compile_dir(_PACKAGE, quiet=2)
+    if _has_room():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+    if config.pluginmanager.has_plugin("terminalreporter"):
         config.pluginmanager.register(Reporter(config), "reporter")
+
+
+def _has_room() -> bool:
+    """Whether the tests' folders may lie in memory: no test cuts the power, so none needs a disk that really writes."""
+    try:
+        found = os.statvfs(_MEMORY)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize >= _ROOM and not found.f_flag & (os.ST_RDONLY | os.ST_NOEXEC)
 
 
 def pytest_collection_finish() -> None:

@@ -10,22 +10,22 @@ import pty
 import re
 import select
 import signal
-import subprocess
 import sys
 import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.kit.forked import COMMAND, TAKE_TERMINAL, Interpreter, start
+
 DEADLINE_S = 60.0
 SIZE = (50, 110)
-COMMAND = "import sys; from harborage.cli.main import main; sys.exit(main())"
-# The terminal that standard input is becomes the controlling one, so that Ctrl-C and Ctrl-Z are signals as they should.
-ON_TERMINAL = f"import os; os.close(os.open(os.ttyname(0), os.O_RDWR))\n{COMMAND}"
-SHELL = 'import os; os.close(os.open(os.ttyname(0), os.O_RDWR)); os.execvp("bash", ["bash", "--norc", "-i"])'
+SHELL = f'{TAKE_TERMINAL}; os.execvp("bash", ["bash", "--norc", "-i"])'
 ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[^\[])")
 
 AGENT = '''
@@ -173,16 +173,13 @@ def environment(**more: str) -> dict[str, str]:
 class Piped:
     """The command with pipes for its streams."""
 
-    def __init__(self, words: list[str], cwd: Path, **env: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", COMMAND, *words],
-            cwd=cwd,
-            env=environment(**env),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def __init__(self, words: list[str], cwd: Path, *, is_new: bool = False, **env: str) -> None:
+        (stdin, to_it), (from_it, stdout), (log, stderr) = os.pipe(), os.pipe(), os.pipe()
+        streams = (stdin, stdout, stderr)
+        self._process = start(words, cwd=cwd, env=environment(**env), streams=streams, is_new=is_new)
+        for theirs in streams:
+            os.close(theirs)
+        self._in, self._out, self._err = os.fdopen(to_it, "w"), os.fdopen(from_it), os.fdopen(log)
         self._watchdog = threading.Timer(DEADLINE_S, self._process.kill)
         self._watchdog.start()
         self.err = ""
@@ -190,11 +187,15 @@ class Piped:
 
     def read_until(self, text: str) -> None:
         """Read the log until `text` is there."""
-        assert self._process.stderr is not None
         while text not in self.err:
-            line = self._process.stderr.readline()
+            line = self._err.readline()
             assert line, f"{text!r} never came; the log was:\n{self.err}"
             self.err += line
+
+    def stop_reading(self) -> None:
+        """Close its standard output after the first line."""
+        self._out.readline()
+        self._out.close()
 
     def interrupt(self) -> None:
         """Ctrl-C, as a shell would send it."""
@@ -202,22 +203,28 @@ class Piped:
 
     def write(self, text: str) -> None:
         """Write to its standard input; `end` closes that."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(text)
+        self._in.write(text)
 
     def end(self) -> int:
         """Read what is left, and the exit code."""
-        out, err = self._process.communicate(timeout=DEADLINE_S)
-        self.out += out
-        self.err += err
+        with suppress(BrokenPipeError):
+            self._in.close()
+        with ThreadPoolExecutor(1) as beside:
+            out = beside.submit(lambda: "" if self._out.closed else self._out.read())
+            self.err += self._err.read()
+            self.out += out.result()
+        code = self._process.wait(DEADLINE_S)
         self._watchdog.cancel()
-        return self._process.returncode
+        return code
 
     def close(self) -> None:
         """End it, if it has not ended by itself."""
         self._watchdog.cancel()
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
+        for stream in (self._in, self._out, self._err):
+            with suppress(BrokenPipeError):
+                stream.close()
 
 
 class Terminal:
@@ -228,7 +235,7 @@ class Terminal:
         words: list[str],
         cwd: Path,
         *,
-        program: str = ON_TERMINAL,
+        program: str = "",
         size: tuple[int, int] = SIZE,
         **env: str,
     ) -> None:
@@ -236,14 +243,11 @@ class Terminal:
         termios.tcsetwinsize(slave, size)
         self.mode_before = termios.tcgetattr(slave)
         self._slave = slave
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", program, *words],
-            cwd=cwd,
-            env=environment(**env),
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
+        streams = (slave, slave, slave)
+        self._process = (
+            Interpreter(program, words, cwd, environment(**env), streams, leads=True)
+            if program
+            else start(words, cwd=cwd, env=environment(**env), streams=streams, on_terminal=True)
         )
         self._ends_at = time.monotonic() + DEADLINE_S
         self._raw = b""
@@ -296,12 +300,11 @@ class Terminal:
             assert time.monotonic() < self._ends_at, f"it never ended; the screen was:\n{self.text[-3000:]}"
         while select.select([self._master], [], [], 0)[0] and self._read():
             pass
-        return self._process.returncode
+        return self._process.wait()
 
     def wait_stopped(self) -> None:
         """Wait until the process is stopped."""
-        _, status = os.waitpid(self._process.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status)
+        self._process.wait_stopped()
 
     def hang_up(self) -> None:
         """Close the person's end of the terminal, as closing its window does."""
@@ -343,11 +346,11 @@ def at_terminal(tmp_path: Path, agent_file: Path) -> Iterator[Callable[..., Term
     """Starts `harborage` with these words on a terminal."""
     started: list[Terminal] = []
 
-    def start(*words: str, cwd: Path = tmp_path, size: tuple[int, int] = SIZE, **env: str) -> Terminal:
+    def begin(*words: str, cwd: Path = tmp_path, size: tuple[int, int] = SIZE, **env: str) -> Terminal:
         started.append(Terminal(list(words), cwd, size=size, **env))
         return started[-1]
 
-    yield start
+    yield begin
     for one in started:
         one.close()
 
@@ -357,14 +360,14 @@ def under_make(tmp_path: Path, agent_file: Path) -> Iterator[Callable[..., Termi
     """Starts `harborage` with these words below a program that stops by itself at Ctrl-Z, in a shell on a terminal."""
     started: list[Terminal] = []
 
-    def start(*words: str) -> Terminal:
+    def begin(*words: str) -> Terminal:
         job = f"{sys.executable} -P -c '{COMMAND}' {' '.join(words)}\n:\n"
         (tmp_path / "job.sh").write_text(job, "utf-8")
         started.append(Terminal([], tmp_path, program=SHELL, PS1="ready> "))
         started[-1].type("sh job.sh\r")
         return started[-1]
 
-    yield start
+    yield begin
     for one in started:
         one.close()
 
@@ -374,11 +377,11 @@ def in_pipe(tmp_path: Path, agent_file: Path) -> Iterator[Callable[..., Piped]]:
     """Starts `harborage` with these words and pipes."""
     started: list[Piped] = []
 
-    def start(*words: str, cwd: Path = tmp_path, **env: str) -> Piped:
-        started.append(Piped(list(words), cwd, **env))
+    def begin(*words: str, cwd: Path = tmp_path, is_new: bool = False, **env: str) -> Piped:
+        started.append(Piped(list(words), cwd, is_new=is_new, **env))
         return started[-1]
 
-    yield start
+    yield begin
     for one in started:
         one.close()
 
@@ -388,11 +391,11 @@ def piped(tmp_path: Path, agent_file: Path) -> Iterator[Callable[..., Piped]]:
     """Starts `harborage run agent.py …` with pipes; `target` names another agent."""
     started: list[Piped] = []
 
-    def start(*words: str, target: str = "agent.py", **env: str) -> Piped:
+    def begin(*words: str, target: str = "agent.py", **env: str) -> Piped:
         started.append(Piped(["run", target, *words], tmp_path, **env))
         return started[-1]
 
-    yield start
+    yield begin
     for one in started:
         one.close()
 
@@ -402,10 +405,10 @@ def terminal(tmp_path: Path, agent_file: Path) -> Iterator[Callable[..., Termina
     """Starts `harborage run agent.py …` on a terminal; `target` names another agent, or begins a goal without one."""
     started: list[Terminal] = []
 
-    def start(*words: str, target: str = "agent.py", **env: str) -> Terminal:
+    def begin(*words: str, target: str = "agent.py", **env: str) -> Terminal:
         started.append(Terminal(["run", target, *words], tmp_path, **env))
         return started[-1]
 
-    yield start
+    yield begin
     for one in started:
         one.close()

@@ -275,10 +275,9 @@ def test_output_that_cannot_be_written_is_an_error(agent_file: Path, more: list[
 def test_a_reader_that_goes_away_is_no_news(piped: Start) -> None:
     """When the other end of the pipe is closed the command ends without a word about it."""
     run = piped("tick", "--json")
-    run._process.stdout.readline()
-    run._process.stdout.close()
-    assert run._process.wait(timeout=60) == 1
-    assert run._process.stderr.read() == "the agent's file is read\n"
+    run.stop_reading()
+    assert run.end() == 1
+    assert run.err == "the agent's file is read\n"
 
 
 def test_debug_spells_out_control_characters(piped: Start) -> None:

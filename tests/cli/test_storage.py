@@ -193,5 +193,5 @@ def test_standing_in_a_folder_executes_none_of_its_files(tmp_path: Path, in_pipe
     for name in ("html", "apsw", "msgspec", "json", "README", "What", "rich", "httpx2", "xllamacpp", "sitecustomize"):
         (folder / f"{name}.py").write_text("open('executed', 'a').write(__name__)\n", "utf-8")
     for words in (("What is in here?",), ("README.md", "hi"), ("README", "hi"), ("hello",)):
-        in_pipe("run", "--model", "script:", *words, cwd=folder).end()
+        in_pipe("run", "--model", "script:", *words, cwd=folder, is_new=True).end()
         assert not (folder / "executed").exists(), words
