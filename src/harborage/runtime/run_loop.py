@@ -12,6 +12,8 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from harborage.callables import require_async, require_sync
 from harborage.clock import SYSTEM_CLOCK, Clock, timers_of
 from harborage.concurrency import CLOSE_GRACE_S, Crew
@@ -30,6 +32,7 @@ from harborage.runtime.effects.ledger import RunLedger
 from harborage.runtime.effects.run_resources import LiveRun
 from harborage.runtime.effects.services import AgentServices
 from harborage.runtime.effects.table import AgentEffects
+from harborage.runtime.effects.user_code import PlannerLimit
 from harborage.runtime.loop.dispatch import Acting, dispatch, dispatch_by_executor
 from harborage.runtime.loop.errors import InboxNotFoundError, NoPlannerError, RunLoopMisconfiguredError
 from harborage.runtime.loop.limits import Caps, Spent
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _RECHECK = timedelta(seconds=30)
+_PLANNER_TIMEOUT = timedelta(hours=1)
 
 
 class RunLoop:
@@ -57,10 +61,12 @@ class RunLoop:
     Without `task_registry` a PRIORITIZE fails; without `bus` no events are published. `approval_gates` are the gates in
     front of tools, by tool name, or one gate in front of all tools, whenever they are registered: a call of such a tool
     passes its gate before any executor gets it. `control_errors` is what a control that cannot be applied does: `fail`
-    ends the run, `reject` records the control as failed, and the run continues.
+    ends the run, `reject` records the control as failed, and the run continues. `planner_timeout` is how long a planner
+    may take for one decision; then its run fails.
 
     Raises:
         RunLoopMisconfiguredError: no registry or no coordinator, or a gate that could never be asked or answered.
+        InvalidOptionError: `planner_timeout` is no duration above 0.
         CallbackKindError: the hook is not async.
     """
 
@@ -77,9 +83,13 @@ class RunLoop:
         approval_gates: ApprovalGate | Mapping[str, ApprovalGate] | None = None,
         pause_status_recheck_interval: timedelta = _RECHECK,
         control_errors: ControlErrors | str = ControlErrors.FAIL,
+        planner_timeout: timedelta = _PLANNER_TIMEOUT,
         logger: logging.Logger | None = None,
     ) -> None:
         require_async(hard_cancel_hook, "hard_cancel_hook")
+        if not isinstance(planner_timeout, timedelta) or planner_timeout <= timedelta():
+            raise InvalidOptionError("RunLoop: planner_timeout", planner_timeout, "a duration above 0")
+        self._planner_timeout_s = planner_timeout.total_seconds()
         self._registry = _required(registry, "an inbox registry")
         self._history = ControlHistory(max_control_history)
         self._logger = logging.getLogger(__name__) if logger is None else logger
@@ -181,8 +191,9 @@ class RunLoop:
         crew = Crew(
             lambda name, error: self._logger.error("%s of run %s: %s", name, base.quadruple.run_id, error_reason(error))
         )
-        effects = AgentEffects(self._services)
         clock = self._services.clock
+        limit = PlannerLimit(self._planner_timeout_s, clock, option="RunLoop(planner_timeout=…)")
+        effects = AgentEffects(msgspec.structs.replace(self._services, planner_limit=limit))
         mailbox = Mailbox(
             inbox,
             self._services.pauses,
@@ -233,6 +244,7 @@ class RunLoop:
             await withdraw_unanswered(self._services, live)
             raise
         finally:
+            await limit.aclose()
             mailbox.close()
             left = await crew.aclose(clock=clock, grace_s=CLOSE_GRACE_S)
             if left:

@@ -15,6 +15,8 @@ from tests.kit.isolation.checked import EVERY, CrossedError
 from tests.kit.isolation.tenants import Tenants
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harborage.state.storage import Storage
     from tests.kit.isolation.operations import Operation
 
@@ -33,14 +35,17 @@ class Watched(msgspec.Struct, kw_only=True):
     refused: Counter[str] = msgspec.field(default_factory=Counter)
 
 
-async def watch(storage: Storage | None, *, principals: int, operations: int, seed: int = 0) -> Watched:
+async def watch(
+    storage: Storage | None, *, principals: int, operations: int, seed: int = 0, about: Sequence[str] = ("",)
+) -> Watched:
     """Let `principals` do so many operations in all over a storage, or in memory without one; stops at many leaks.
 
-    The runtime is opened anew now and then, so that what is read comes from the storage, too.
+    The runtime is opened anew now and then, so that what is read comes from the storage, too. `about` are the words
+    with which the names of the operations begin.
     """
     luck = random.Random(seed)
     tenants, watched = Tenants(principals, luck, storage), Watched()
-    names = list(EVERY)
+    names = [name for name in EVERY if name.startswith(tuple(about))]
     try:
         await tenants.open()
         for turn in range(operations):

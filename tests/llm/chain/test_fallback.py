@@ -23,6 +23,7 @@ from harborage.llm.errors import (
 )
 from harborage.llm.opening import check_price
 from harborage.runtime.durable.engine import RunFailedError
+from harborage.runtime.effects.options import RuntimeOptions
 from harborage.testing.clock import FakeClock
 from harborage.testing.llm import ScriptedLLM, says
 from tests.kit.tables import each_row
@@ -100,7 +101,8 @@ async def test_a_run_goes_on_with_the_model_that_answers_and_replays() -> None:
 
 async def test_a_run_may_choose_other_models_to_fall_back_on() -> None:
     """In the place of the agent's, for this run alone; with none left it fails with the last failure."""
-    agent = Agent("a", model=ScriptedLLM([says("own")]))
+    at_once = RuntimeOptions(provider_patience=timedelta())
+    agent = Agent("a", model=ScriptedLLM([says("own")]), options=at_once)
     assert (await agent.run("hi", model=[ScriptedLLM([DOWN]), ScriptedLLM([says("other")])])).output == "other"
     with pytest.raises(RunFailedError):
         await agent.run("hi", model=[ScriptedLLM([DOWN]), ScriptedLLM([DOWN])])

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from harborage import CallTool, Finish, FinishReason, Quadruple, RunContext, RunLoop, tool
 from harborage.artifacts.memory import MemoryArtifactStore
+from harborage.errors import InvalidOptionError
 from harborage.events.memory_bus import MemoryEventBus
 from harborage.llm import CompleteRequest, CompleteResponse, LLMClient, Usage
 from harborage.llm.config import Deps
 from harborage.llm.opening import count_calls
 from harborage.planner import Budget, CallParallel
 from harborage.runtime.dispatch import CatalogToolExecutor
+from harborage.runtime.effects.planning import PlannerStepError
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering import InboxRegistry, RunSpec, ToolExecutor
 from harborage.tools import ToolCatalog
 from tests.kit.planners import BudgetPlanner
+from tests.runtime.run_loop.conftest import LoopBench
 
 pytestmark = pytest.mark.anyio
 
@@ -110,3 +115,38 @@ async def test_an_own_executor_gets_no_parallel_call_of_which_a_branch_is_over_t
     assert await limit_of(planner, Budget(call_cap=3), executor) == "calls"
     assert len(executor.decisions) == 1
     assert len(planner.seen) == 2
+
+
+class Endless:
+    """A planner that never decides; a stubborn one ignores that it is cancelled."""
+
+    def __init__(self, *, is_stubborn: bool) -> None:
+        self._is_stubborn = is_stubborn
+
+    async def next(self, run: RunContext) -> Finish:
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if not self._is_stubborn:
+                    raise
+
+
+@pytest.mark.parametrize("is_stubborn", [False, True])
+async def test_a_planner_that_never_decides_fails_its_run(is_stubborn: bool, benches: Callable[..., LoopBench]) -> None:
+    """After the limit, whether or not it ends when it is cancelled; without an option that is an hour."""
+    for options, limit_s in (({"planner_timeout": timedelta(seconds=30)}, 30), ({}, 3600)):
+        bench = benches(**options)
+        running = bench.begin(Endless(is_stubborn=is_stubborn))
+        await bench.clock.run_for(limit_s - 1)
+        assert not running.done()
+        await bench.clock.run_for(20)  # the grace of one that ignores its cancellation is in it
+        with pytest.raises(PlannerStepError, match=rf"no decision within {limit_s} s; RunLoop\(planner_timeout"):
+            await bench.end(running)
+
+
+@pytest.mark.parametrize("limit", [timedelta(), timedelta(seconds=-1), 60, None])
+def test_a_limit_of_planners_is_a_duration(limit: Any) -> None:
+    """Anything else is refused where it is written."""
+    with pytest.raises(InvalidOptionError, match="planner_timeout"):
+        RunLoop(InboxRegistry(), Coordinator(), planner_timeout=limit)

@@ -167,11 +167,9 @@ class PlannerStepError(SteeringError):
 class PlannerTimeoutError(SteeringError):
     """A planner gave no decision within `seconds`; its step fails."""
 
-    def __init__(self, seconds: float = 0) -> None:
+    def __init__(self, seconds: float = 0, option: str = "RuntimeOptions(planner_timeout=…)") -> None:
         self.seconds = seconds
-        super().__init__(
-            f"the planner gave no decision within {seconds:g} s; RuntimeOptions(planner_timeout=…) is the limit"
-        )
+        super().__init__(f"the planner gave no decision within {seconds:g} s; {option} is the limit")
 
 
 async def plan(services: AgentServices, live: LiveRun, call: StepCall) -> Planned:
@@ -312,7 +310,7 @@ async def _decide(services: AgentServices, live: LiveRun, run: RunState, account
             answer = await _decide_on_shortened(services, live, context, run, counters)
     except BaseException as failure:
         if limit is not None and limit.end(task, failure):
-            late = PlannerTimeoutError(limit.seconds)
+            late = PlannerTimeoutError(limit.seconds, limit.option)
             raise _failed_step(services, run, account, late) from late
         if is_order_to_stop(failure, task) or isinstance(failure, HistoryMismatchError):
             raise

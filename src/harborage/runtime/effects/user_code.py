@@ -56,10 +56,11 @@ async def bounded(
 
 class PlannerLimit:
     """How long a planner may take for one decision. All that decide at the moment share one timer, since they nearly
-    always end in time: a limit costs a step next to nothing."""
+    always end in time: a limit costs a step next to nothing. `option` is what sets it, for the text of the error."""
 
-    def __init__(self, seconds: float, clock: Timers) -> None:
+    def __init__(self, seconds: float, clock: Timers, *, option: str = "RuntimeOptions(planner_timeout=…)") -> None:
         self.seconds = seconds
+        self.option = option
         self._clock = clock
         self._began: dict[asyncio.Task[object], tuple[float, int]] = {}
         self._ended: set[asyncio.Task[object]] = set()
