@@ -38,18 +38,29 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+_loaded: dict[str, Any] = {}
+
+
 @pytest.fixture(autouse=True)
 def modules_stay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test may drop or replace a module of the package: another one patches what it imported from it. Modules that a
     test wrote itself go with it: another one may write some of the same name."""
-    known, temporary = set(sys.modules), f"{tmp_path_factory.getbasetemp()}{os.sep}"
-    before = {name: module for name, module in sys.modules.items() if name.startswith("harborage.")}
+    known = len(sys.modules)
     yield
-    for name in set(sys.modules) - known:
-        if (getattr(sys.modules[name], "__file__", None) or "").startswith(temporary):
-            del sys.modules[name]
-    lost = [name for name, module in before.items() if sys.modules.get(name) is not module]
+    if len(sys.modules) != known:
+        _drop_written(f"{tmp_path_factory.getbasetemp()}{os.sep}")
+    lost = [name for name, module in _loaded.items() if sys.modules.get(name) is not module]
+    for name in lost:
+        del _loaded[name]  # the test that did it fails, and no other
     assert not lost, f"modules that the test dropped or replaced: {lost}"
+    if len(sys.modules) != known or not _loaded:
+        _loaded.update((name, module) for name, module in sys.modules.items() if name.startswith("harborage."))
+
+
+def _drop_written(folder: str) -> None:
+    written = [name for name, one in sys.modules.items() if (getattr(one, "__file__", None) or "").startswith(folder)]
+    for name in written:
+        del sys.modules[name]
 
 
 # ── What is printed ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -17,7 +17,8 @@ import pytest
 
 from harborage.cli import main as command_line
 from harborage.cli.main import main
-from tests.cli.conftest import COMMAND, DEADLINE_S, environment
+from tests.cli.conftest import DEADLINE_S, environment
+from tests.kit import forked
 
 acp = pytest.importorskip("acp")
 
@@ -134,7 +135,7 @@ async def editing(folder: Path, choose: str = "allow_once", *, file: str = "agen
     words = ["acp", file, "--storage", "sqlite:runs.db", "--user", "ada"]
     options = {"limit": 2**24, "shutdown_timeout": DEADLINE_S}
     async with acp.spawn_agent_process(
-        editor, sys.executable, "-c", COMMAND, *words, cwd=folder, env=environment(), transport_kwargs=options
+        editor, *forked.command_line(*words), cwd=folder, env=environment(), transport_kwargs=options
     ) as (editor.agent, editor.process):
         drain = asyncio.create_task(editor.process.stderr.read())
         async with asyncio.timeout(DEADLINE_S):
@@ -319,7 +320,7 @@ async def test_a_session_is_loaded_after_a_restart(folder: Path) -> None:
 def test_without_pipes_it_refuses(folder: Path) -> None:
     """Started by hand, with nothing to read, it ends at once with 2 and says who starts it."""
     ended = subprocess.run(
-        [sys.executable, "-c", COMMAND, "acp", "agent.py", "--storage", "memory:"],
+        forked.command_line("acp", "agent.py", "--storage", "memory:"),
         cwd=folder,
         env=environment(),
         stdin=subprocess.DEVNULL,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -13,7 +12,8 @@ from mcp import Client, StdioServerParameters
 from mcp_types import ElicitResult
 
 from harborage.cli.main import main
-from tests.cli.conftest import COMMAND, DEADLINE_S
+from tests.cli.conftest import DEADLINE_S
+from tests.kit.forked import command_line
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +40,8 @@ CLERK = """
 def started(folder: Path) -> StdioServerParameters:
     """How the client starts the command in a folder with an agent."""
     (folder / "agent.py").write_text(dedent(CLERK), "utf-8")
-    return StdioServerParameters(command=sys.executable, args=["-c", COMMAND, "mcp-server", "agent.py"], cwd=folder)
+    command, *words = command_line("mcp-server", "agent.py")
+    return StdioServerParameters(command=command, args=words, cwd=folder)
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

@@ -6,7 +6,6 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,8 +17,9 @@ import httpx2
 import pytest
 
 from harborage.server.auth.minting import TokenMint, load_signing_key, write_new_key
-from tests.cli.conftest import COMMAND, DEADLINE_S
+from tests.cli.conftest import DEADLINE_S
 from tests.kit.configurations import text_of
+from tests.kit.forked import command_line
 
 CLERK = """
     from harborage import Agent, CallTool, Finish, FinishReason, tool
@@ -49,7 +49,7 @@ class Process:
     def __init__(self, folder: Path, *words: str, **variables: str) -> None:
         env = {**{k: v for k, v in os.environ.items() if not k.startswith(("HARBOR", "OPENAI"))}, **variables}
         self._process = subprocess.Popen(
-            [sys.executable, "-c", COMMAND, *words],
+            command_line(*words),
             cwd=folder,
             env=env,
             stdin=subprocess.DEVNULL,

@@ -4,8 +4,8 @@
     assert process.wait(60) == 0
 
 That process has one thread and no event loop, so a fork of it is as clean as a new interpreter, a second earlier. What
-is about imports, or about how Python itself starts, starts a new interpreter. Only Linux can tell who ended, so
-elsewhere every command is a new interpreter.
+is about imports, or about how Python itself starts, starts a new interpreter; where there is no Linux, every command is
+one. `command_line` is for libraries that start a process by themselves: a small one that stands for a fork.
 """
 
 from __future__ import annotations
@@ -35,7 +35,17 @@ TAKE_TERMINAL = "import os; os.close(os.open(os.ttyname(0), os.O_RDWR))"
 _MESSAGE = 1 << 18
 _FILES = 1024
 # Beside the commands themselves: what they load when they are at work.
-_LOADED = ("apsw", "harborage.app", "harborage.testing", "rich.markdown", "harborage.tools.builtin")
+_LOADED = (
+    "acp",
+    "apsw",
+    "harborage.app",
+    "harborage.server.application",
+    "harborage.testing",
+    "harborage.tools.builtin",
+    "mcp",
+    "rich.markdown",
+    "uvicorn",
+)
 
 
 class Interpreter(subprocess.Popen[bytes]):
@@ -125,51 +135,92 @@ def start(
     if is_new or sys.platform != "linux":
         program = f"{TAKE_TERMINAL}\n{COMMAND}" if on_terminal else COMMAND
         return Interpreter(program, words, cwd, env, streams, leads=on_terminal)
+    return _ordered(_server(), words, str(cwd), env, streams, on_terminal)
+
+
+def _ordered(
+    orders: socket.socket, words: Sequence[str], cwd: str, env: Mapping[str, str], streams: Streams, on_terminal: bool
+) -> Forked:
     reader, writer = os.pipe()
-    order = {"words": list(words), "cwd": str(cwd), "env": dict(env), "on_terminal": on_terminal}
-    socket.send_fds(_server(), [json.dumps(order).encode()], [*streams, writer])
+    order = {"words": list(words), "cwd": cwd, "env": dict(env), "on_terminal": on_terminal}
+    socket.send_fds(orders, [json.dumps(order).encode()], [*streams, writer])
     os.close(writer)
     return Forked(reader)
+
+
+def command_line(*words: str) -> list[str]:
+    """What starts a command with these words, for libraries that start it by themselves."""
+    if sys.platform != "linux":
+        return [sys.executable, "-P", "-c", COMMAND, *words]
+    _server()
+    return [sys.executable, "-I", "-S", __file__, _address(), *words]
+
+
+def _address() -> str:
+    return f"harborage-tests-{os.getpid()}"
 
 
 @cache
 def _server() -> socket.socket:
     """The way to the process that has everything loaded; it ends when this one has."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, "-P", __file__, str(theirs.fileno())]
+    command = [sys.executable, "-P", __file__, "", str(theirs.fileno()), _address()]
     process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True)
     theirs.close()
     atexit.register(process.wait)
     atexit.register(ours.close)
+    assert ours.recv(1)  # it listens
     return ours
 
 
 # ── The process that has everything loaded ──────────────────────────────────────────────────────────────────────────
 
 
-def _serve(control: socket.socket) -> int:
+def _serve(control: socket.socket, address: str) -> int:
     """Fork for every order; returns in the fork alone, with the exit code of its command."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(f"\0{address}")
+    listener.listen(64)
+    control.send(b"!")
     statuses: dict[int, int] = {}
     woken, wake = os.pipe2(os.O_NONBLOCK)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake)
     while True:
-        ready, _, _ = select.select([control.fileno(), woken], [], [])
-        if woken in ready:
-            os.read(woken, 4096)
-            _report(statuses)
-        if control.fileno() in ready:
-            message, files, _, _ = socket.recv_fds(control, _MESSAGE, 4)
+        for file in _ready([control.fileno(), listener.fileno(), woken], statuses):
+            if file == woken:
+                os.read(woken, 4096)
+                _report(statuses)
+                continue
+            orders = control if file == control.fileno() else listener.accept()[0]
+            message, files, _, _ = socket.recv_fds(orders, _MESSAGE, 4)
             if not message:
                 os._exit(0)
             pid = os.fork()
             if not pid:
-                control.detach()
+                for one in (control, listener, orders):
+                    one.detach()
                 return _command(json.loads(message), files)
+            if orders is not control:
+                orders.close()
             statuses[pid] = files[3]
-            os.write(files[3], b"%d\n" % pid)
+            _say(files[3], b"%d\n" % pid)
             for number in files[:3]:
                 os.close(number)
+
+
+def _ready(files: list[int], statuses: dict[int, int]) -> list[int]:
+    """Wait for these files. A fork of which nobody wants to know any more is killed: who stood for it was."""
+    poll = select.poll()
+    for file in files:
+        poll.register(file, select.POLLIN)
+    for file in statuses.values():
+        poll.register(file, 0)
+    found = {file for file, _ in poll.poll()}
+    for pid, file in statuses.items():
+        if file in found:
+            os.kill(pid, signal.SIGKILL)
+    return [file for file in files if file in found]
 
 
 def _report(statuses: dict[int, int]) -> None:
@@ -233,6 +284,25 @@ def _load() -> None:
     gc.freeze()
 
 
+# ── The process that stands for a fork ──────────────────────────────────────────────────────────────────────────────
+
+
+def _stand_for(address: str, words: list[str]) -> int:
+    """Start a command, pass signals on to it, and end as it does."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as orders:
+        orders.connect(f"\0{address}")
+        process = _ordered(orders, words, os.getcwd(), os.environ, (0, 1, 2), False)
+    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(one, lambda which, _: process.send_signal(which))
+    code = process.wait()
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    return code
+
+
 if __name__ == "__main__":
+    if sys.argv[1]:
+        os._exit(_stand_for(sys.argv[1], sys.argv[2:]))
     _load()
-    sys.exit(_serve(socket.socket(fileno=int(sys.argv[1]))))
+    sys.exit(_serve(socket.socket(fileno=int(sys.argv[2])), sys.argv[3]))

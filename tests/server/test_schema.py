@@ -23,7 +23,7 @@ from tests.kit.planners import DONE, StepPlanner
 CHECKS = [not_a_server_error, status_code_conformance, response_schema_conformance]
 STREAM = "/v1/events"
 SETTINGS = settings(
-    max_examples=4, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+    max_examples=3, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
 )
 
 
@@ -86,13 +86,7 @@ def test_made_up_requests_get_declared_answers(served: InThread) -> None:
         if operation.path == STREAM:
             continue  # it does not end
 
-        @settings(
-            max_examples=6,
-            database=None,
-            deadline=None,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )
+        @SETTINGS
         @given(case=operation.as_strategy())
         def check(case: schemathesis.Case) -> None:
             case.call_and_validate(headers=headers, checks=CHECKS, timeout=30)
