@@ -87,9 +87,7 @@ class RunLoop:
         logger: logging.Logger | None = None,
     ) -> None:
         require_async(hard_cancel_hook, "hard_cancel_hook")
-        if not isinstance(planner_timeout, timedelta) or planner_timeout <= timedelta():
-            raise InvalidOptionError("RunLoop: planner_timeout", planner_timeout, "a duration above 0")
-        self._planner_timeout_s = planner_timeout.total_seconds()
+        self._planner_timeout_s = _timeout_s(planner_timeout)
         self._registry = _required(registry, "an inbox registry")
         self._history = ControlHistory(max_control_history)
         self._logger = logging.getLogger(__name__) if logger is None else logger
@@ -266,6 +264,12 @@ def _check_callbacks(spec: RunSpec, base: RunContext) -> None:
         require_async(spec.tool_executor.execute_decision, "tool_executor.execute_decision")
     for name in _BASE_CALLBACKS:
         require_sync(getattr(base, name), f"base.{name}")
+
+
+def _timeout_s(given: object) -> float:
+    if not isinstance(given, timedelta) or given <= timedelta():
+        raise InvalidOptionError("RunLoop: planner_timeout", given, "a duration above 0")
+    return given.total_seconds()
 
 
 def _required(part: T | None, name: str) -> T:
