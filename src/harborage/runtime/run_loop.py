@@ -185,6 +185,19 @@ class RunLoop:
         spent = Spent(calls=budget.calls_made, tokens=budget.tokens_spent, cost=budget.cost_spent)
         return RunLedger(base.quadruple, caps, clock=self._services.clock, spent=spent, logger=self._logger)
 
+    def _first_state(self, spec: RunSpec, base: RunContext) -> RunState:
+        return RunState(
+            who=base.quadruple,
+            goal=base.goal,
+            trajectory=base.trajectory if base.trajectory is not None else Trajectory(query=base.query),
+            task_id=spec.task_id,
+            max_steps=spec.max_steps if spec.max_steps > 0 else DEFAULT_MAX_STEPS,
+            has_last_word=ends_at_step_limit(spec.planner),
+            signals=base.control,
+            pending=tuple(base.pending_tool_calls),
+            gated_tools=self._services.gates.current(),
+        )
+
     async def _execute(self, spec: RunSpec, base: RunContext, inbox: Inbox) -> Finish:
         crew = Crew(
             lambda name, error: self._logger.error("%s of run %s: %s", name, base.quadruple.run_id, error_reason(error))
@@ -211,17 +224,7 @@ class RunLoop:
             nonce=new_id(),
             ledger=self._ledger(base),
         )
-        state = RunState(
-            who=base.quadruple,
-            goal=base.goal,
-            trajectory=base.trajectory if base.trajectory is not None else Trajectory(query=base.query),
-            task_id=spec.task_id,
-            max_steps=spec.max_steps if spec.max_steps > 0 else DEFAULT_MAX_STEPS,
-            has_last_word=ends_at_step_limit(spec.planner),
-            signals=base.control,
-            pending=tuple(base.pending_tool_calls),
-            gated_tools=self._services.gates.current(),
-        )
+        state = self._first_state(spec, base)
         carry_out: Dispatch = dispatch_by_executor
         if catalog_executor(spec.tool_executor) is not None:
             carry_out = partial(_over_catalog, services=self._services, hook=spec.on_tool_dispatched)
