@@ -13,6 +13,8 @@ from harborage import CallTool, Identity, Runtime, SideEffect, tool
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.run import Run
 from harborage.state import Storage, open_storage
+from harborage.store import EventQuery
+from harborage.testing.clock import FakeClock
 from tests.kit.pauses import wait_for_approval
 from tests.kit.planners import DONE, StepPlanner
 
@@ -87,6 +89,27 @@ async def test_a_run_is_two_commits_and_two_for_each_step(counted: Storage, step
     found = await calls_of(counted, steps)
     assert found.pop("commit") == 2 + 2 * steps
     assert found in ({"runs": 1}, {})
+
+
+async def test_a_call_that_takes_long_is_no_commit_more(counted: Storage) -> None:
+    """The event that says it is made is in the commit of its intent, on disk before the tool begins."""
+    clock, made = FakeClock(), list[int]()
+    store: Any = counted.store
+
+    @tool(effects=SideEffect.WRITE)
+    async def slow() -> str:
+        """Take a second."""
+        made.append(len(await store.store.events(EventQuery(tenant="t", types=("tool.invoked",)))))
+        await clock.run_for(1)
+        return "done"
+
+    planner = StepPlanner(CallTool("slow"), CallTool("slow"), DONE)
+    async with Runtime(planner=planner, tools=[slow], storage=counted, clock=clock) as rt, asyncio.timeout(20):
+        await rt.sessions.ensure_open(ME)
+        store.calls.clear()
+        await (await rt.start("one", who=ME)).finished()
+        assert store.of_run["commit"] == 2 + 2 * 2
+    assert made == [1, 2]
 
 
 async def test_an_approval_is_two_commits_more(counted: Storage) -> None:

@@ -20,6 +20,7 @@ from harborage.tools import (
     CallContext,
     ErrorClass,
     Invoker,
+    OfRun,
     SideEffect,
     Tool,
     ToolCrashedError,
@@ -469,7 +470,7 @@ class TestEvents:
             descriptor, _ = failing(transport=Transport.MCP)
             observed: list[Event] = []
             invoker = Invoker(clock=FakeClock(), redactor=redactor)
-            await invoker.invoke(descriptor, args, CallContext(WHO, emit=observed.append), named=(3, "3"))
+            await invoker.invoke(descriptor, args, CallContext(WHO, emit=observed.append), OfRun(step=3, call_id="3"))
             begun: Any = observed[0].payload
             assert (begun.args, begun.masked, begun.step, begun.call_id) == (shown, masked, 3, "3")
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from harborage.tools.http.operation import Paging as Paging
     from harborage.tools.invoke import BetweenAttempts as BetweenAttempts
     from harborage.tools.invoke import Invoker as Invoker
+    from harborage.tools.invoke import OfRun as OfRun
     from harborage.tools.invoke import OnAttempt as OnAttempt
     from harborage.tools.invoke import run_with_policy as run_with_policy
     from harborage.tools.mcp.options import MCP as MCP
@@ -79,7 +80,7 @@ else:
             "harborage.tools.http.manifest": "HTTPManifest",
             "harborage.tools.http.openapi.source": "OpenAPI",
             "harborage.tools.http.operation": "Paging",
-            "harborage.tools.invoke": "BetweenAttempts Invoker OnAttempt run_with_policy",
+            "harborage.tools.invoke": "BetweenAttempts Invoker OfRun OnAttempt run_with_policy",
             "harborage.tools.mcp.options": "MCP",
             "harborage.tools.model": (
                 "CallContext Probed Tool ToolBody ToolDescriptor ToolExample ToolProbe ToolResult mime_matches"

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -68,6 +68,19 @@ ShowResult = Callable[["ToolResult"], Awaitable[ShownValue]]
 MAX_MESSAGE_CHARS = 1024
 
 _log = logging.getLogger(__name__)
+
+
+class OfRun(NamedTuple):
+    """What the run that makes a call adds to it.
+
+    `between` is entered while the call only waits for its next attempt. `step` and `call_id` are what its events have;
+    0 and "" where they are not known. `before` is awaited between the event of the call and its first attempt.
+    """
+
+    between: BetweenAttempts = nullcontext
+    step: int = 0
+    call_id: str = ""
+    before: Callable[[], Awaitable[None]] | None = None
 
 
 class AttemptScope(CancelScope):
@@ -251,16 +264,14 @@ class Invoker:
         descriptor: ToolDescriptor,
         args: bytes,
         call: CallContext,
-        between: BetweenAttempts = nullcontext,
-        named: tuple[int, str] = (0, ""),
+        of_run: OfRun = OfRun(),  # noqa: B008 - a frozen value
         *,
         show: ShowResult | None = None,
     ) -> Awaitable[ToolResult]:
         """Return the tool's result for `args`, the argument bytes exactly as they came.
 
-        `between` is entered while the call only waits for its next attempt. `named` are the step of the run and the id
-        of the call that its events have; 0 and "" where they are not known. `show` is awaited between a result and the
-        event that says so, and its error is the call's; it is not called where there are no events.
+        `show` is awaited between a result and the event that says so, and its error is the call's; it is not called
+        where there are no events.
 
         Raises:
             ToolInvalidArgsError, ToolPolicyExhaustedError, ToolTimeoutError: as for `run_with_policy`.
@@ -269,8 +280,10 @@ class Invoker:
         emit = call.emit or self._publish
         who = call.who
         if emit is None or not (who.tenant_id and who.user_id and who.session_id):
-            return self._run(descriptor, args, partial(descriptor.body, args, call), None, between, call.services)
-        return self._run_published(descriptor, args, call, emit, between, named, show=show)
+            body = partial(descriptor.body, args, call)
+            run = partial(self._run, descriptor, args, body, None, of_run.between, call.services)
+            return run() if of_run.before is None else _behind(of_run.before, run)
+        return self._run_published(descriptor, args, call, emit, of_run, show=show)
 
     def _run(
         self,
@@ -302,14 +315,12 @@ class Invoker:
         args: bytes,
         call: CallContext,
         emit: Callable[[Event], object],
-        between: BetweenAttempts,
-        named: tuple[int, str],
+        of_run: OfRun,
         *,
         show: ShowResult | None,
     ) -> ToolResult:
         tool, who = descriptor.tool, call.who
-        step, call_id = named[0] or UNSET, named[1] or UNSET
-        began = self._clock.monotonic()
+        step, call_id = of_run.step or UNSET, of_run.call_id or UNSET
         started_at = self._clock.now()
         asked = NOT_SHOWN if self._redactor is None else shown_value(self._redactor, args)
         begun = ToolInvokedPayload(
@@ -318,7 +329,11 @@ class Invoker:
         self._emit(emit, EventType.TOOL_INVOKED, who, begun, started_at)
         attempts = _Attempts(descriptor.body, args, call)
         try:
-            result = await self._run(descriptor, args, attempts.attempt, attempts.record, between, call.services)
+            if of_run.before is not None:
+                await of_run.before()
+            began = self._clock.monotonic()
+            attempt, record, between = attempts.attempt, attempts.record, of_run.between
+            result = await self._run(descriptor, args, attempt, record, between, call.services)
         except BaseException as error:
             kind, who, payload = self._failure_event(tool, who, error, attempts, descriptor.policy)
             self._emit(emit, kind, who, replace(payload, step=step, call_id=call_id))
@@ -378,6 +393,11 @@ class Invoker:
             emit(Event(type, who, payload, at))
         except Exception:  # noqa: BLE001 - publishing is best effort: the call's own outcome counts
             _log.warning("%s of a tool could not be published", type, exc_info=True)
+
+
+async def _behind(before: Callable[[], Awaitable[None]], run: Callable[[], Awaitable[T]]) -> T:
+    await before()
+    return await run()
 
 
 def _check_value(check: Callable[[Any], None], result: ToolResult) -> None:

@@ -62,6 +62,7 @@ from harborage.testing.events import EventRecorder
 from harborage.tools import (
     CallContext,
     CatalogView,
+    OfRun,
     SideEffect,
     ToolCatalog,
     ToolError,
@@ -457,7 +458,7 @@ async def shown(catalog: ToolCatalog, call: CallTool, **options: Any) -> tuple[A
     bus = MemoryEventBus()
     recorder = EventRecorder(bus)
     executor = CatalogToolExecutor(catalog, bus=bus, clock=FakeClock(), redactor=PatternRedactor(), **options)
-    await executor.call(WHO, call, None, key="k", named=(2, "2.0"))
+    await executor.call(WHO, call, None, key="k", of_run=OfRun(step=2, call_id="2.0"))
     return recorder.payloads(ToolInvokedPayload)[0], recorder.payloads(ToolCompletedPayload)[0]
 
 

@@ -140,6 +140,11 @@ class Outbox:
         finally:
             self._callers -= 1
 
+    @property
+    def flush_before(self) -> Callable[[], Awaitable[None]] | None:
+        """What stores the intent of an effect that is about to act; None where it is stored already."""
+        return None if self._record is None or self._append_now is not None else self.flush
+
     def flush_now(self) -> bool:
         """Store the entries that were noted so far without an await; return False for a record that is not in memory.
 

@@ -86,6 +86,7 @@ class LocalPerformer:
     async def perform(self, call: StepCall) -> Answer:
         effect, outbox = self._effects.find(call.name), self._outbox
         answer: Answer | None = None
+        intent = b""
         if call.begun:
             answer, call = await self._take_up(call, effect)
         if answer is None:
@@ -93,11 +94,15 @@ class LocalPerformer:
                 self._note_intent(call)
             elif effect.is_intended or effect.commits:
                 intent = self._note_intent(call)
-                if not outbox.flush_now():
+                if not outbox.flush_now() and not effect.flushes_intent:
                     await self._flush_intent(intent)
             elif not effect.only_thinks and (effect.waits_for is not None or outbox.is_behind):
                 await outbox.flush()  # what a step does, or waits for, is about what led to it
-            answer = await self._work(call, effect)
+            try:
+                answer = await self._work(call, effect)
+            except BaseException:
+                outbox.withdraw(intent)  # one that its effect has not flushed announces what does not happen
+                raise
         if type(answer) is Done:
             self._stamp = now = self._clock.now()
             outbox.note(journal.Done(at=now, position=call.position, name=call.name, result=answer.result))

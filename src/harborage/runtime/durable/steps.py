@@ -116,6 +116,9 @@ class Rules:
     is_intended = False
     """Whether an intent is recorded before the work begins."""
 
+    flushes_intent = False
+    """Whether the step has its intent stored itself, right before it acts."""
+
     commits = False
     """Whether the step commits its change itself, and its intent with that."""
 
@@ -221,10 +224,12 @@ class Act(Kind, frozen=True, kw_only=True):
     own task. `after` runs once the outcome is recorded, or on its way there, and never for a recorded one. The outcome
     of a call for which `may_repeat` is False is on disk before the run continues, because it could not be found out
     after a crash. A hard cancel and the deadline interrupt it; a soft cancel does so while `yields_to_cancel` is true
-    of the call, and while it only waits for what `waits_for` returns, mostly an answer.
+    of the call, and while it only waits for what `waits_for` returns, mostly an answer. One that `flushes_intent` does
+    so right before it acts, with `Outbox.flush_before`: in one commit with the events that it has published by then.
     """
 
     is_intended: bool = True
+    flushes_intent: bool = False
     recover: Callable[[StepCall], Recovery] | None = None
     unknown: Callable[[StepCall], Any] | None = None
     resolve: Run | None = None

@@ -10,7 +10,6 @@ import asyncio
 import copy
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -41,6 +40,7 @@ from harborage.planner import (
     decision_kind,
 )
 from harborage.planner.config import DEFAULT_SPAWN_DEPTH_CAP
+from harborage.runtime.durable.engine import RunLeftError
 from harborage.runtime.durable.race import race
 from harborage.runtime.durable.steps import Recovery
 from harborage.runtime.effects.children import AWAITED, SPAWNED, OnWaiting, Spawned, await_work, spawn_task
@@ -68,6 +68,7 @@ from harborage.runtime.loop.outcome import (
 from harborage.tools import (
     CallContext,
     Invoker,
+    OfRun,
     OnUnknown,
     Tool,
     ToolCatalog,
@@ -87,7 +88,6 @@ if TYPE_CHECKING:
     from harborage.events.bus import RunWriter
     from harborage.identity import Quadruple
     from harborage.tasks import TaskRegistry
-    from harborage.tools import BetweenAttempts
     from harborage.tools.model import CallServices
 
 _EXEMPT_TAG = "artifact"
@@ -247,21 +247,22 @@ class CatalogToolExecutor:
         key: str,
         is_recorded: bool = True,
         tool_context: ToolContext = _NO_CONTEXT,
-        between: BetweenAttempts = nullcontext,
-        named: tuple[int, str] = (0, ""),
+        of_run: OfRun = OfRun(),  # noqa: B008 - a frozen value
         services: CallServices | None = None,
     ) -> ToolOutcome:
         """Make one call and return its outcome; a failure is an outcome, never an exception.
 
         Of a run that `is_recorded`, a heavy result is represented by its summary from here on: the artifact store has
-        it all. Otherwise the outcome holds the very value beside what the planner sees of it. `between` is entered
-        while the call only waits for its next attempt. `named` are the step and the id of the call in events,
-        `services` what the run offers to the tool.
+        it all. Otherwise the outcome holds the very value beside what the planner sees of it. `services` are what the
+        run offers to the tool.
+
+        Raises:
+            RunLeftError: the run has to be left before the tool is called.
         """
         try:
-            result = await self._call(
-                who, call, view, tool_context, key=key, between=between, named=named, services=services
-            )
+            result = await self._call(who, call, view, tool_context, key=key, of_run=of_run, services=services)
+        except RunLeftError:
+            raise
         except ToolInvokeError as error:
             if is_in_doubt(self.tool(call.tool), error.__cause__):
                 return unanswered(call.tool, error_reason(error.__cause__ or error))
@@ -398,8 +399,7 @@ class CatalogToolExecutor:
         tool_context: ToolContext,
         *,
         key: str,
-        between: BetweenAttempts = nullcontext,
-        named: tuple[int, str] = (0, ""),
+        of_run: OfRun = OfRun(),  # noqa: B008 - a frozen value
         services: CallServices | None = None,
     ) -> Projection:
         descriptor = self._descriptor(call.tool, view)
@@ -408,15 +408,17 @@ class CatalogToolExecutor:
             context = await self._context(who, call, key, tool_context)
             context = context if services is None else replace(context, services=services)
             show = None if self._redactor is None else ending.show
-            step = (who.run_id, named[0]) if named[0] else None
+            step = (who.run_id, of_run.step) if of_run.step else None
             with accounting(current_account(), step):
-                result = await self._invoker.invoke(descriptor, call.args, context, between, named, show=show)
+                result = await self._invoker.invoke(descriptor, call.args, context, of_run, show=show)
             is_pause = isinstance(result.value, RequestPause)
             projection = None if is_pause else ending.projection or await self._finished(descriptor, who, result)
         except asyncio.CancelledError as cancelled:
             if is_cancelled():
                 raise
             raise ToolInvokeError(call.tool, "it awaited something that was cancelled elsewhere") from cancelled
+        except RunLeftError:
+            raise
         except Exception as error:
             raise ToolInvokeError(call.tool, failure_reason(error), is_bare=is_said_by_tool(error)) from error
         if projection is None:

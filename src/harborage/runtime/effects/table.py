@@ -168,6 +168,7 @@ class AgentEffects:
                 "tool.": Act(
                     run=self._tool,
                     result=ToolOutcome,
+                    flushes_intent=True,
                     recover=self._recover,
                     unknown=self._unknown,
                     resolve=self._resolve_interrupted,

@@ -24,6 +24,7 @@ from harborage.runtime.loop.agent_calls import CHILD_OF_CALL, ChildOfCall, outco
 from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome
 from harborage.runtime.loop.pauses import PauseRequest
 from harborage.runtime.loop.workflow_waits import Question
+from harborage.tools import OfRun
 from harborage.tools.errors import QuestionExpiredError, QuestionRejectedError, ToolError, ToolFailedError
 
 if TYPE_CHECKING:
@@ -195,6 +196,8 @@ def make_call(
     services: AgentServices, questions: Questions, executor: CatalogToolExecutor, live: LiveRun, call: StepCall
 ) -> Awaitable[ToolOutcome]:
     """Make a call of a tool; one whose function takes the context of the call is offered what the run has for it."""
+    step, call_id = live.named(call)
+    before = None if live.mailbox.outbox is None else live.mailbox.outbox.flush_before
     make = partial(
         executor.call,
         live.base.quadruple,
@@ -203,8 +206,7 @@ def make_call(
         key=live.key(call),
         is_recorded=services.is_recorded,
         tool_context=live.base.tool_context,
-        between=lambda delay_s: live.retrying(call, delay_s, services.stamp.now()),
-        named=live.named(call),
+        of_run=OfRun(lambda delay_s: live.retrying(call, delay_s, services.stamp.now()), step, call_id, before),
     )
     if not executor.takes_context(call.payload):
         return make()
