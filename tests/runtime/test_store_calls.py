@@ -76,6 +76,7 @@ async def calls_of(storage: Storage, steps: int, *, is_approved: bool = False) -
             await run.approve(await wait_for_approval(run))
         await run.finished()
 
+    options["clock"] = FakeClock()  # events that wait for entries are not stored alone, however slow the machine is
     async with Runtime(planner=StepPlanner(*[CallTool("act")] * steps, DONE), **options) as rt, asyncio.timeout(20):
         await finish(await rt.start("first", who=ME))
         store.calls.clear()
