@@ -8,7 +8,8 @@ import { flagAt, payloadOf, principalAt, textAt, textsAt, timeAt, valueAt, type 
 export function foldPauseRequested(state: RunState, event: WireEvent, now: Moment): void {
   const payload = payloadOf(event);
   const token = textAt(payload, "Token");
-  if (findPause(state, token)) return;
+  const known = findPause(state, token);
+  if (known) return updatePause(state, token, { approvers: textsAt(payload, "Approvers") });
   const step = waitingStep(state, payload, now);
   const callId = textAt(payload, "CallID");
   const pause: PauseView = {
@@ -64,16 +65,19 @@ export function foldApprovalRequested(state: RunState, event: WireEvent, now: Mo
   const tool = textAt(payload, "Tool");
   const token = textAt(payload, "PauseToken");
   const call = findCall(state, payload, tool, ["waiting"], now) ?? newCall(state, payload, tool, now);
-  if (call.startedAt === null) call.status = "waiting";
+  const asked = withSummary(payload);
   call.pauseToken = token;
-  readArgs(call, withSummary(payload));
+  if (call.startedAt === null && call.endedAt === null) {
+    call.status = "waiting";
+    readArgs(call, asked);
+  }
   updatePause(state, token, {
     tool,
     why: textAt(payload, "Reason"),
     callId: call.id,
-    args: call.args,
+    args: "Args" in asked ? valueAt(asked, "Args") : undefined,
     argsCut: cutAt(payload, "ArgsCut"),
-    isMasked: call.isMasked,
+    isMasked: flagAt(asked, "Masked"),
   });
   updateWait(state, token, now, { callId: call.id });
   settleStep(state.writeStep(call.step, now), now);

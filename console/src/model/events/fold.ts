@@ -72,9 +72,12 @@ export function foldEvent(state: RunState, event: WireEvent, now: Moment): void 
   state.facts.sequence = Math.max(state.facts.sequence, event.sequence);
 }
 
+/** What the record tells of a step; the rest, such as who approved a call, only events tell. */
+const RECORDED = /^(planner|llm)\.|^tool\.(invoked|completed|failed|invalid_args|policy_exhausted|interrupted|progress)$/;
+
 /** Whether the event speaks of a step whose end the record has told already. */
 function isRecorded(state: RunState, event: WireEvent): boolean {
-  if (state.recorded === 0 || !/^(planner|llm|tool)\./.test(event.type)) return false;
+  if (state.recorded === 0 || !RECORDED.test(event.type)) return false;
   const step = numberAt(payloadOf(event), "Step");
   return step !== null && step >= 1 && step <= state.recorded;
 }

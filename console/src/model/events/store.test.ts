@@ -299,6 +299,9 @@ describe("a record of steps", () => {
     last.apply(RESTOCK);
     last.noteHistory(RESTOCK_STEPS);
     expect(shape(first.run(RESTOCK_RUN))).toEqual(shape(last.run(RESTOCK_RUN)));
+    const told = { decision: "approve", isEdited: true, eventId: "ev-1", args: { count: 20 }, approvers: ["user:dev", "scope:admin"] };
+    for (const store of [first, last]) expect(store.run(RESTOCK_RUN)?.pauses[0]).toMatchObject(told);
+    for (const store of [first, last]) expect(store.run(RESTOCK_RUN)?.steps[4]?.calls[0]).toMatchObject({ args: { count: 12 } });
     expect(first.run(RESTOCK_RUN)?.steps[4]?.calls[0]).toMatchObject({ key: expect.stringMatching(/17$/), result: "order 4411: 12 tea" });
   });
 
