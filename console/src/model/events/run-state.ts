@@ -163,6 +163,26 @@ export class RunState {
     this.facts.endedAt = isEnd(status) ? at : null;
   }
 
+  /** Forget the first steps of those that have ended, at most so many; how many they were. Sums of the run stay. */
+  dropSteps(most: number): number {
+    const open = this.steps.findIndex((step) => step.endedAt === null);
+    const count = Math.min(most, open < 0 ? this.steps.length : open);
+    if (count <= 0) return 0;
+    this.touch();
+    this.facts.isWhole = false;
+    for (const step of this.steps.splice(0, count)) {
+      this.places.delete(step.number);
+      this.fresh.delete(step);
+      for (const call of step.calls) this.callPlaces.delete(call.id);
+    }
+    this.steps.forEach((step, at) => this.places.set(step.number, at));
+    for (const [tool, ids] of this.unnamed) this.unnamed.set(tool, ids.filter((id) => this.callPlaces.has(id)));
+    const first = this.steps[0]?.number ?? Infinity;
+    keepOnly(this.pauses, (pause) => pause.settledAt === null || pause.step >= first);
+    keepOnly(this.children, (child) => child.step >= first);
+    return count;
+  }
+
   private openStep(number: number, now: Moment): WritableStep {
     const step: WritableStep = {
       number,
@@ -203,6 +223,10 @@ export class RunState {
 
 export function isEnd(status: RunStatus): boolean {
   return status === "complete" || status === "failed" || status === "cancelled";
+}
+
+function keepOnly<T>(list: T[], wanted: (item: T) => boolean): void {
+  list.splice(0, list.length, ...list.filter(wanted));
 }
 
 function copyStep(step: StepView): WritableStep {

@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { asForeign, FAIL, RESTOCK, RESTOCK_RUN, RESTOCK_STEPS, SHIP, SHIP_RUN, SHIP_STEPS, SHIP_WAITING, TASKS } from "../fixtures/index.ts";
+import type { RunHistory } from "./history.ts";
 import type { TaskRowFacts } from "./rows.ts";
 import { lastMoment, standAt } from "./moment.ts";
 import { RunStore } from "./store.ts";
@@ -238,6 +239,30 @@ describe("the store", () => {
     }
   });
 
+  it("drops ended runs and the oldest steps beyond what it may keep, but sums and what goes on stay", () => {
+    const store = new RunStore();
+    const events = manySteps(1_000);
+    for (let at = 0; at < events.length; at += 50) {
+      store.apply(events.slice(at, at + 50));
+      store.prune(10, 100);
+      expect(store.run("r")?.steps.length).toBeLessThanOrEqual(110);
+    }
+    const run = store.run("r") as RunView;
+    expect(run).toMatchObject({ usd: 1_000, isWhole: false });
+    expect(run.steps.at(-1)).toMatchObject({ number: 1_000, status: "done", calls: [{ result: 999 }] });
+    store.apply(RESTOCK);
+    store.prune(2);
+    expect(store.ids()).toHaveLength(2);
+  });
+
+  it("keeps watched runs whole", () => {
+    const store = new RunStore();
+    store.watch("r", { tenant: "t", user: "u", session: "s" });
+    store.apply(manySteps(50));
+    store.prune(0, 10);
+    expect(store.run("r")?.steps).toHaveLength(50);
+  });
+
   it("takes ten times as long for a run that is ten times as long, not a hundred times", { timeout: 30_000 }, () => {
     timed(manySteps(200));
     const small = timed(manySteps(200));
@@ -271,6 +296,31 @@ function timed(events: readonly WireEvent[]): number {
   expect(store.run("r")?.usd).toBe(events.length / 5);
   return performance.now() - start;
 }
+
+describe("the stream and the record", () => {
+  it.each([
+    ["restock", RESTOCK, RESTOCK_STEPS],
+    ["ship", SHIP, SHIP_STEPS],
+  ])("of %s tell the same", (_, events, record) => {
+    const run = folded(events, record.run.id);
+    expect(run.status).toBe(record.run.status);
+    expect(run.steps.map((step) => [step.number, step.decision, step.status])).toEqual(
+      record.steps.map((step) => [step.step, step.decision, step.status]),
+    );
+    run.steps.forEach((step, at) => {
+      const told = record.steps[at] as RunHistory["steps"][number];
+      expect(step.calls.map((call) => [call.id, call.tool, call.status])).toEqual(
+        told.calls.map((call) => [call.call_id, call.tool, call.status]),
+      );
+      expect(step.waits.map((wait) => [wait.reason, wait.token, wait.decision])).toEqual(
+        told.waits.map((wait) => [wait.reason, wait.token ?? "", wait.decision ?? ""]),
+      );
+      expect(step.children.map((child) => child.id)).toEqual(told.children.map((child) => child.id));
+      expect(Math.abs((step.decidedAt ?? 0) - (parseTime(told.decided_at) ?? 0))).toBeLessThan(500);
+      expect(Math.abs((step.endedAt ?? 0) - (parseTime(told.ended_at) ?? 0))).toBeLessThan(500);
+    });
+  });
+});
 
 describe("a record of steps", () => {
   it("gives the run without any event", () => {

@@ -15,6 +15,11 @@ export interface EventGap {
   readonly at: Moment;
 }
 
+/** Steps of all runs together that a store keeps, unless it is told otherwise. */
+const MOST_STEPS = 20_000;
+/** Pruning goes on to this share, so that it is rare. */
+const KEPT_SHARE = 0.75;
+
 interface Followed {
   state: RunState;
   /** The newest sequence that was folded. */
@@ -80,10 +85,20 @@ export class RunStore {
     this.runs.delete(id);
   }
 
-  /** Drop the oldest ended runs beyond `most`, but no watched one. */
-  prune(most: number): void {
+  /**
+   * Drop the oldest ended runs beyond `most`, and the oldest steps of long runs beyond `mostSteps` in all, so that a page
+   * that is open for days does not grow. Watched runs stay whole.
+   */
+  prune(most: number, mostSteps = MOST_STEPS): void {
     const ended = [...this.runs].filter(([, run]) => run.log === null && isEnd(run.state.facts.status));
     for (const [id] of ended.slice(0, Math.max(0, this.runs.size - most))) this.runs.delete(id);
+    const states = [...this.runs.values()].filter((run) => run.log === null).map((run) => run.state);
+    let steps = states.reduce((sum, state) => sum + state.steps.length, 0);
+    if (steps <= mostSteps) return;
+    for (const state of states.sort((a, b) => b.steps.length - a.steps.length)) {
+      if (steps <= mostSteps * KEPT_SHARE) return;
+      steps -= state.dropSteps(Math.ceil(state.steps.length / 2));
+    }
   }
 
   noteGap(gap: EventGap): void {
