@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from harborage.errors import InvalidOptionError
 from harborage.identity import Identity, Quadruple
 from harborage.secrets import Secret, secret
+from harborage.testing.clock import FakeClock
 from harborage.tools import CallContext, CatalogView, Tool, ToolCatalog, ToolDescriptor, ToolResult
 from harborage.tools.errors import ToolPolicyExhaustedError, ToolTimeoutError, ToolUnansweredError, is_unanswered
 from harborage.tools.naming import marked, to_identifier
@@ -108,6 +110,29 @@ async def test_a_source_is_opened_once_and_closed_whatever_another_does(caplog: 
     await sources.aclose()
     assert (one.opened, one.closed, other.closed) == (1, 1, 1)
     assert "the tools of one could not be closed" in caplog.text
+
+
+class Endless(Fixed):
+    """A source that never closes."""
+
+    async def aclose(self) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_a_source_that_never_closes_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    """After half a minute, with its name in the log; the others close."""
+    clock, other = FakeClock(), Fixed("other")
+    sources = Sources(SourceServices(logger=logging.getLogger("test"), clock=clock))
+    sources.open(other)
+    sources.open(Endless("endless"))
+    closing = asyncio.create_task(sources.aclose())
+    await clock.run_for(29)
+    assert not closing.done()
+    await clock.run_for(1)
+    async with asyncio.timeout(10):
+        await closing
+    assert "the tools of endless were not closed in 30 s" in caplog.text
+    assert other.closed == 1
 
 
 def test_what_counts_as_not_answered() -> None:

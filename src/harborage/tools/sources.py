@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
 from harborage.clock import SYSTEM_CLOCK, Timers
+from harborage.concurrency import CancelScope
 from harborage.errors import at_least
 
 if TYPE_CHECKING:
@@ -50,6 +51,10 @@ class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             at_least(1, getattr(self, name), name, is_whole=True)
+
+
+_CLOSE_S: Final = 30.0
+"""How long a source may take to close, in seconds; those of the package take less."""
 
 
 class SourceServices(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +132,10 @@ class Sources:
 
     async def _close(self, source: ToolSource, closing: Awaitable[None]) -> None:
         try:
-            await closing
+            with CancelScope(self._services.clock, _CLOSE_S):
+                await closing
+                return
         except Exception:
             self._services.logger.warning("the tools of %s could not be closed", source.name, exc_info=True)
+        else:
+            self._services.logger.warning("the tools of %s were not closed in %g s", source.name, _CLOSE_S)

@@ -196,4 +196,5 @@ class Connection:
             await asyncio.wait((self._task,))
         if not self._task.done():
             self._task.cancel(STOP)
-            await asyncio.wait((self._task,))
+            with CancelScope(self._clock, _CLOSE_S):
+                await asyncio.wait((self._task,))
