@@ -118,6 +118,13 @@ def test_the_public_names_load_no_heavy_library() -> None:
     assert not loaded & HEAVY
 
 
+def test_an_agent_is_described_without_what_executes_it() -> None:
+    """`from harborage import Agent` loads no host, no effects of a step and no history: the first run does."""
+    loaded = loaded_by("from harborage import Agent")
+    unwanted = {"harborage.app.target", "harborage.runtime.effects.assembly", "harborage.runtime.history"}
+    assert not loaded & (unwanted | {"harborage.runtime.durable.stored", "harborage.runtime.host"})
+
+
 def test_a_runtime_in_memory_loads_no_more_than_a_first_run_needs() -> None:
     """Building a runtime over a model loads nothing of storages, memory, approvals and streams of events, and none of
     the standard library's modules that only rare paths use."""
