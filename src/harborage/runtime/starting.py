@@ -27,6 +27,7 @@ from harborage.runtime.loop.sub_agents import Way
 from harborage.runtime.messages import Message, with_messages
 from harborage.runtime.overrides import put_back, take_overrides
 from harborage.store.errors import SessionOverError
+from harborage.store.port import commit_now_of
 from harborage.tasks import SpawnRequest, Task, TaskKind, TaskStatus
 from harborage.tasks.rows import goal_of
 
@@ -174,7 +175,12 @@ class RunStarter:
             SessionClosedError: its session was closed.
         """
         parts = self._parts
-        await parts.sessions.visit(wanted.identity)
+        # In the commit of the start, but for one whose key may be known, and in memory, where a commit costs nothing.
+        opening = None
+        if wanted.idempotency_key or commit_now_of(parts.store) is not None:
+            await parts.sessions.visit(wanted.identity)
+        else:
+            opening = parts.sessions.visiting(wanted.identity)
 
         async def launch(
             task: Task, commit: Commit, accepted: Callable[[], None] | None, write: RunWriter | None
@@ -189,8 +195,13 @@ class RunStarter:
                 parts.deps.give(task.id, start.deps)
             elif start.fork is not None:
                 parts.deps.inherit(task.id, start.fork.parent, parts.agents.get(start.agent).deps)
+            if opening is not None:
+                commit = replace(commit, session=opening.session)
             try:
-                return await parts.engine.launch(request, commit, seed=seed, accepted=accepted, write=write)
+                done = await parts.engine.launch(request, commit, seed=seed, accepted=accepted, write=write)
+                if opening is not None and done.session is not None:
+                    opening.committed(done.session)
+                return done
             except BaseException:
                 parts.deps.drop(task.id)
                 if overrides is not None:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec.structs import replace
 
-from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Clock, sleep, timers_of
 from harborage.concurrency import CancelScope, Crew
 from harborage.errors import InvalidOptionError
@@ -30,7 +29,6 @@ from harborage.events import (
     RecordBus,
     SessionClosedPayload,
     SessionGCReapedPayload,
-    SessionOpenedPayload,
     SessionTouchedPayload,
     Triple,
     unix_ns,
@@ -53,14 +51,13 @@ from harborage.sessions.model import (
     SessionFilter,
     SessionInspection,
     SessionMismatchError,
-    SessionNotFoundError,
     SessionPolicy,
     SessionRegistryClosedError,
     Sweep,
     reason_to_reap,
     session_of,
 )
-from harborage.store.commit import Committed
+from harborage.sessions.opening import Opening, closed_error, found_session, opening_of
 from harborage.store.queries import SessionQuery
 from harborage.store.times import micros
 
@@ -218,9 +215,9 @@ class SessionRegistry:
         """
         owner = self._owner(who, "sessions.touch")
         done = await self._store.touch_session(owner)
-        session = _session(owner, done.row)
+        session = found_session(owner, done.row)
         if not done.is_changed:
-            raise _closed(session)
+            raise closed_error(session)
         self._publish_touched(session)
         return session
 
@@ -235,28 +232,55 @@ class SessionRegistry:
             SessionClosedError: it was closed; a new conversation needs a new id.
         """
         owner = self._owner(who, "sessions.visit")
-        now = self._clock.now()
-        known = self._visited.get(owner)
-        if known is not None and now - known.last_seen < _VISIT_INTERVAL:
+        known = self._visit(owner)
+        if known is not None:
             return known
+        now = self._clock.now()
         session, _ = await self._open_row(owner, {})
         if now - session.last_seen >= _VISIT_INTERVAL:
             done = await self._store.touch_session(owner, before=micros(now - _VISIT_INTERVAL) + 1)
-            session = _session(owner, done.row)
+            session = found_session(owner, done.row)
             if session.closed:
-                raise _closed(session)
+                raise closed_error(session)
             if done.is_changed:
                 self._publish_touched(session)
+        self._keep_visit(owner, session)
+        return session
+
+    def visiting(self, who: Who) -> Opening | None:
+        """Return what makes the commit that starts a run a visit of its session, too; None where none is needed.
+
+        Once it is committed, `Opening.committed` is told so.
+
+        Raises:
+            SessionRegistryClosedError, IdentityRequiredError: in this order.
+        """
+        owner = self._owner(who, "sessions.visit")
+        return None if self._visit(owner) is not None else self._opening(owner, {}, self._visited_by)
+
+    def _visit(self, owner: Identity) -> Session | None:
+        """Return the session of a visit that is not long ago."""
+        known = self._visited.get(owner)
+        return known if known is not None and self._clock.now() - known.last_seen < _VISIT_INTERVAL else None
+
+    def _visited_by(self, session: Session) -> None:
+        """Note the visit of a commit, which has seen the session."""
+        now = self._clock.now()
+        if now - session.last_seen >= _VISIT_INTERVAL:
+            session = replace(session, last_seen=now)
+            self._publish_touched(session)
+        self._keep_visit(session.identity, session)
+
+    def _keep_visit(self, owner: Identity, session: Session) -> None:
         self._visited.pop(owner, None)
         self._visited[owner] = session
         while len(self._visited) > _MAX_VISITED:
             del self._visited[next(iter(self._visited))]
-        return session
 
     def session_closed_error(self, row: SessionRow) -> SessionClosedError:
         """Return the error for a run that the store did not start because another process closed its session."""
         self._visited.pop(row.who, None)
-        return _closed(session_of(row))
+        return closed_error(session_of(row))
 
     async def close(self, who: Who, reason: str = "") -> Session:
         """Close the session of `who` for good, and return it. One that was closed before keeps its time and reason.
@@ -266,7 +290,7 @@ class SessionRegistry:
         """
         owner = self._owner(who, "sessions.close")
         done = await self._store.close_session(owner, str(reason))
-        session = _session(owner, done.row)
+        session = found_session(owner, done.row)
         self._forget(owner)
         if done.is_changed and session.closed_at is not None:
             body = SessionClosedPayload(session.id, unix_ns(session.closed_at), session.closed_reason)
@@ -292,7 +316,7 @@ class SessionRegistry:
             limit=1,
         )
         rows = (await self._store.sessions(query)).rows
-        return _session(caller, rows[0] if rows else None)
+        return found_session(caller, rows[0] if rows else None)
 
     async def inspect(self, session_id: str, *, who: Who | None = None) -> SessionInspection:
         """Return the caller's session, its age, its idle time, and whether a run executes in it.
@@ -402,21 +426,15 @@ class SessionRegistry:
 
     async def _open_row(self, owner: Identity, context: dict[str, Any]) -> tuple[Session, bool]:
         """Return the open session of this owner, and whether it is new."""
-        kept, now, bus = codec.encode(context, "session"), self._clock.now(), self._record_bus
-        body = SessionOpenedPayload(owner.session_id, unix_ns(now))
-        if bus is None:
-            done = await self._store.open_session(owner, context=kept, at=micros(now))
-        else:
-            event, data = bus.prepare(Event(EventType.SESSION_OPENED, owner.with_run(""), body))
-            done = await self._store.open_session(owner, context=kept, at=micros(now), events=(data,))
-            if done.is_changed:
-                bus.deliver([event], Committed(first=done.first, place=done.place))
-        session = _session(owner, done.row)
-        if session.closed:
-            raise _closed(session)
-        if done.is_changed and bus is None:
-            self._publish(EventType.SESSION_OPENED, owner, body)
-        return session, done.is_changed
+        opening = self._opening(owner, context)
+        asked = opening.session
+        done = await self._store.open_session(owner, context=asked.context, at=asked.at, events=asked.events)
+        return opening.committed(done), done.is_changed
+
+    def _opening(
+        self, owner: Identity, context: dict[str, Any], on_opened: Callable[[Session], None] | None = None
+    ) -> Opening:
+        return opening_of(owner, context, self._clock.now(), self._record_bus, self._publish, on_opened)
 
     def _on_reaped(self, session: Session, reason: Reaped) -> None:
         self._forget(session.identity)
@@ -458,22 +476,6 @@ class SessionRegistry:
 
     def _failed(self, name: str, error: BaseException) -> None:
         logger.error("%s ended: %s", name, error, exc_info=error)
-
-
-def _session(who: Identity, row: SessionRow | None) -> Session:
-    """Return the session of a row.
-
-    Raises:
-        SessionNotFoundError: there is no row.
-        SessionCorruptError: it cannot be read.
-    """
-    if row is None:
-        raise SessionNotFoundError(who.session_id)
-    return session_of(row)
-
-
-def _closed(session: Session) -> SessionClosedError:
-    return SessionClosedError(session.id, session.closed_at, session.closed_reason)
 
 
 def _named(names: Iterable[str]) -> tuple[str, ...]:

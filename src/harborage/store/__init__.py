@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from harborage.store.commit import NewGroup as NewGroup
     from harborage.store.commit import NewPause as NewPause
     from harborage.store.commit import NewRun as NewRun
+    from harborage.store.commit import OpenSession as OpenSession
     from harborage.store.commit import SendControl as SendControl
     from harborage.store.commit import SettlePause as SettlePause
     from harborage.store.port import Claimed as Claimed
     from harborage.store.port import Queue as Queue
     from harborage.store.port import Records as Records
-    from harborage.store.port import SessionChange as SessionChange
     from harborage.store.port import Sessions as Sessions
     from harborage.store.port import Store as Store
     from harborage.store.port import Upkeep as Upkeep
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from harborage.store.rows import PauseRow as PauseRow
     from harborage.store.rows import PauseStatus as PauseStatus
     from harborage.store.rows import RunRow as RunRow
+    from harborage.store.rows import SessionChange as SessionChange
     from harborage.store.rows import SessionRow as SessionRow
     from harborage.store.rows import Status as Status
 else:
@@ -71,16 +72,16 @@ else:
         {
             "harborage.store.commit": (
                 "Change ChangeGroup Commit Committed DecidePatch DropAnswer Guard Move NewEvent NewGroup NewPause "
-                "NewRun SendControl SettlePause"
+                "NewRun OpenSession SendControl SettlePause"
             ),
-            "harborage.store.port": "Claimed Queue Records SessionChange Sessions Store Upkeep Views",
+            "harborage.store.port": "Claimed Queue Records Sessions Store Upkeep Views",
             "harborage.store.queries": (
                 "EventCount EventCountQuery EventQuery GroupQuery Orphan Owner Page PauseQuery RunCounts RunQuery "
                 "RunTotals SessionListQuery SessionPlace SessionQuery SessionSort SessionState SessionTotals"
             ),
             "harborage.store.rows": (
                 "EVENT_STEP LIVE ControlRow EventRow GroupLeft GroupRow GroupStatus Lease PatchRow PauseRow "
-                "PauseStatus RunRow SessionRow Status"
+                "PauseStatus RunRow SessionChange SessionRow Status"
             ),
         },
     )

@@ -14,7 +14,7 @@ import msgspec
 
 from harborage.identity import Identity, missing_parts
 from harborage.store.errors import CommitInvalidError
-from harborage.store.rows import GroupLeft, GroupStatus, Lease, PauseStatus, Status
+from harborage.store.rows import GroupLeft, GroupStatus, Lease, PauseStatus, SessionChange, Status
 
 ABOUT: Final = 200
 """How many characters of a goal or a description a row keeps for lists."""
@@ -215,13 +215,26 @@ class DecidePatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     decision: str = ""
 
 
+class OpenSession(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A session to open before all else, unless it was opened: with this `context`, `at` that time, in microseconds.
+
+    `events` say that it is opened, and are stored only then. It may stay open where the commit is refused.
+    """
+
+    who: Identity
+    context: bytes = b"{}"
+    at: int | None = None
+    events: tuple[NewEvent, ...] = ()
+
+
 class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One change of the store.
 
     `guard` is the run that the caller writes: its `entries`, its `change` and the controls it `consumed`, by number.
     `wakes` are runs that have to look again. With `take` the run that a settled pause or a control wakes is claimed by
     that worker if no worker holds it. `events` are of the session `who`. `bodies` are what the entries name by SHA-256
-    in hex: those of the guarded run, and without a guard those of the runs that are started.
+    in hex: those of the guarded run, and without a guard those of the runs that are started. `session` is opened before
+    all else.
     """
 
     guard: Guard | None = None
@@ -241,6 +254,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     who: Identity | None = None
     events: tuple[NewEvent, ...] = ()
     bodies: Mapping[str, bytes] = {}
+    session: OpenSession | None = None
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -249,7 +263,8 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     `first` is the sequence number of its first event, `place` the place of that event in its session; 0 without events.
     `sent` says of each control, `opened` of each pause, whether it is new. `taken` are the leases that `take` brought.
     `left` are the groups of the members that it has ended: first those of its moves, then that of the guarded run.
-    `is_again` says that the very same commit was applied before, so that nothing was written this time.
+    `is_again` says that the very same commit was applied before, so that nothing was written this time. `session` is
+    the one that it has opened, or found open, as it was before all else.
     """
 
     first: int = 0
@@ -259,6 +274,7 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     taken: tuple[Lease, ...] = ()
     left: tuple[GroupLeft, ...] = ()
     is_again: bool = False
+    session: SessionChange | None = None
 
 
 def about(text: str) -> str:

@@ -37,7 +37,17 @@ if TYPE_CHECKING:
         SessionQuery,
         SessionTotals,
     )
-    from harborage.store.rows import ControlRow, EventRow, GroupRow, Lease, PatchRow, PauseRow, RunRow, SessionRow
+    from harborage.store.rows import (
+        ControlRow,
+        EventRow,
+        GroupRow,
+        Lease,
+        PatchRow,
+        PauseRow,
+        RunRow,
+        SessionChange,
+        SessionRow,
+    )
 
 _LOOK_S: Final = 0.1
 _BEAT_S: Final = 10.0
@@ -54,18 +64,6 @@ class Claimed(NamedTuple):
     row: RunRow
     entries: list[bytes]
     controls: list[ControlRow]
-
-
-class SessionChange(NamedTuple):
-    """A session as it is now, None where it was never opened, and whether this call changed it.
-
-    `first` and `place` are the numbers of the first event that the call has stored, as in `Committed`.
-    """
-
-    row: SessionRow | None
-    is_changed: bool
-    first: int = 0
-    place: int = 0
 
 
 class Records(Protocol):

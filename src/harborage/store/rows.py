@@ -270,3 +270,15 @@ class PatchRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     decision: str = ""
     created_at: int
     decided_at: int | None = None
+
+
+class SessionChange(NamedTuple):
+    """A session as it is now, None where it was never opened, and whether this call changed it.
+
+    `first` and `place` are the numbers of the first event that the call has stored, as in `Committed`.
+    """
+
+    row: SessionRow | None
+    is_changed: bool
+    first: int = 0
+    place: int = 0

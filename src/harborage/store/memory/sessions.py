@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from harborage.identity import Identity
-from harborage.store.port import SessionChange
-from harborage.store.rows import SessionRow
+from harborage.store.rows import SessionChange, SessionRow
 
 if TYPE_CHECKING:
     from harborage.store.queries import SessionListQuery, SessionQuery

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.identity import Identity
 from harborage.state.errors import StoreClosedError
-from harborage.store.commit import Commit, Committed, NewEvent, check_commit, is_news
+from harborage.store.commit import Commit, Committed, NewEvent, OpenSession, check_commit, is_news
 from harborage.store.errors import EntryDamagedError, RowNotFoundError, WorkerKnownError
 from harborage.store.memory.conditions import check
 from harborage.store.memory.tables import HeldRun, Tables
@@ -30,7 +30,7 @@ from harborage.store.memory.views import (
     list_sessions,
     total_sessions,
 )
-from harborage.store.port import MAX_ATTEMPTS, Claimed, SessionChange
+from harborage.store.port import MAX_ATTEMPTS, Claimed
 from harborage.store.queries import (
     EventCount,
     EventCountQuery,
@@ -55,6 +55,7 @@ from harborage.store.rows import (
     PatchRow,
     PauseRow,
     RunRow,
+    SessionChange,
     SessionRow,
     Status,
 )
@@ -109,7 +110,10 @@ class MemoryStore:
             return Committed(is_again=True)
         if accepted is not None:
             accepted()
+        opened = None if commit.session is None else self._open(commit.session)
         done = self._tables.apply(commit, self._now())
+        if opened is not None:
+            done = replace(done, session=opened)
         ended = self._tables.ended
         while len(ended) > self._keep_ended:
             self._tables.delete(ended.popleft())
@@ -228,12 +232,15 @@ class MemoryStore:
         self, who: Identity, *, context: bytes = b"{}", at: int | None = None, events: Sequence[NewEvent] = ()
     ) -> SessionChange:
         self._check_open()
-        now = self._now() if at is None else at
-        done = self._tables.sessions.open(who, context, now)
+        return self._open(OpenSession(who=who, context=context, at=at, events=tuple(events)))
+
+    def _open(self, asked: OpenSession) -> SessionChange:
+        now = self._now() if asked.at is None else asked.at
+        done = self._tables.sessions.open(asked.who, asked.context, now)
         if not done.is_changed:
             return done
-        first, place = self._tables.publish(who, events, now)
-        return SessionChange(self._tables.sessions.get(who), True, first, place)
+        first, place = self._tables.publish(asked.who, asked.events, now)
+        return SessionChange(self._tables.sessions.get(asked.who), True, first, place)
 
     async def touch_session(self, who: Identity, *, before: int | None = None) -> SessionChange:
         self._check_open()

@@ -7,14 +7,16 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from msgspec.structs import replace
+
 from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.state.errors import DatabaseCorruptError, DatabaseError, StoreClosedError
 from harborage.state.postgres.database import Database, Notices
 from harborage.state.postgres.records import kept_text
-from harborage.store.commit import Commit, Committed, check_commit, subject_of
+from harborage.store.commit import Commit, Committed, OpenSession, check_commit, subject_of
 from harborage.store.errors import RowNotFoundError
-from harborage.store.port import MAX_ATTEMPTS, Claimed, SessionChange
+from harborage.store.port import MAX_ATTEMPTS, Claimed
 from harborage.store.postgres.audit import PostgresAudit
 from harborage.store.postgres.claiming import Claiming
 from harborage.store.postgres.documents import Answer, events_alone
@@ -40,7 +42,7 @@ from harborage.store.queries import (
     SessionQuery,
     SessionTotals,
 )
-from harborage.store.rows import Lease
+from harborage.store.rows import Lease, SessionChange
 from harborage.store.sql.rows import UnreadableError, group_left
 from harborage.store.times import micros
 
@@ -48,7 +50,15 @@ if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.store.commit import NewEvent
     from harborage.store.examining import Examined, Judges, Part, Place
-    from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow
+    from harborage.store.rows import (
+        ControlRow,
+        EventRow,
+        GroupRow,
+        PatchRow,
+        PauseRow,
+        RunRow,
+        SessionRow,
+    )
 
 T = TypeVar("T")
 
@@ -101,6 +111,9 @@ class PostgresStore:
 
     async def commit(self, commit: Commit) -> Committed:
         check_commit(commit)
+        if commit.session is not None:
+            opened = await self._open(commit.session)
+            return replace(await self.commit(replace(commit, session=None)), session=opened)
         while True:
             answer = await self._asked(self._writing.commit(commit), subject_of(commit))
             if not answer.refused:
@@ -168,9 +181,12 @@ class PostgresStore:
     async def open_session(
         self, who: Identity, *, context: bytes = b"{}", at: int | None = None, events: Sequence[NewEvent] = ()
     ) -> SessionChange:
-        body, blobs = events_alone(events)
-        now = self._now() if at is None else at
-        done, row = await self._change(who, "open_session", now=now, context=context, events=body, blobs=blobs)
+        return await self._open(OpenSession(who=who, context=context, at=at, events=tuple(events)))
+
+    async def _open(self, asked: OpenSession) -> SessionChange:
+        body, blobs = events_alone(asked.events)
+        values = {"now": self._now() if asked.at is None else asked.at, "context": asked.context}
+        done, row = await self._change(asked.who, "open_session", **values, events=body, blobs=blobs)
         if done is None:
             return SessionChange(row, False)
         numbers = codec.decode(done.encode(), Answer)

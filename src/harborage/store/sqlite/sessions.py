@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from harborage.store.port import SessionChange
+from harborage.store.rows import SessionChange
 
 if TYPE_CHECKING:
     from harborage.identity import Identity

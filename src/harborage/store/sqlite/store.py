@@ -8,12 +8,14 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from msgspec.structs import replace
+
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.state.errors import DatabaseCorruptError, StoreClosedError
 from harborage.store import sql
-from harborage.store.commit import Commit, Committed, check_commit, is_news, subject_of
+from harborage.store.commit import Commit, Committed, OpenSession, check_commit, is_news, subject_of
 from harborage.store.errors import WorkerKnownError
-from harborage.store.port import MAX_ATTEMPTS, Claimed, SessionChange
+from harborage.store.port import MAX_ATTEMPTS, Claimed
 from harborage.store.queries import (
     EventCount,
     EventCountQuery,
@@ -42,7 +44,16 @@ if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.store.commit import NewEvent
     from harborage.store.examining import Examined, Judges, Part, Place
-    from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow
+    from harborage.store.rows import (
+        ControlRow,
+        EventRow,
+        GroupRow,
+        PatchRow,
+        PauseRow,
+        RunRow,
+        SessionChange,
+        SessionRow,
+    )
     from harborage.store.sqlite.transactions import Transaction
 
 T = TypeVar("T")
@@ -94,7 +105,13 @@ class SQLiteStore:
         check_commit(commit)
         now = self._now()
         notifies = is_news(commit)
-        return await self._write(lambda tx: self._writing.apply(tx, commit, now, notifies=notifies), subject_of(commit))
+
+        def apply(tx: Transaction) -> Committed:
+            opened = None if commit.session is None else self._open(tx, commit.session, now)
+            done = self._writing.apply(tx, commit, now, notifies=notifies)
+            return done if opened is None else replace(done, session=opened)
+
+        return await self._write(apply, subject_of(commit))
 
     async def entries(self, run_id: str, *, after: int = 0) -> list[bytes]:
         return await self._read(lambda tx: self._reading.entries(tx, run_id, after), run_id)
@@ -166,9 +183,14 @@ class SQLiteStore:
     async def open_session(
         self, who: Identity, *, context: bytes = b"{}", at: int | None = None, events: Sequence[NewEvent] = ()
     ) -> SessionChange:
-        now = self._now() if at is None else at
-        publish = partial(self._writing.publish, who=who, events=events, now=now)
-        return await self._write(lambda tx: self._sessions.open(tx, who, context, now, publish))
+        opening = OpenSession(who=who, context=context, at=at, events=tuple(events))
+        now = self._now()
+        return await self._write(lambda tx: self._open(tx, opening, now))
+
+    def _open(self, tx: Transaction, opening: OpenSession, now: int) -> SessionChange:
+        now = now if opening.at is None else opening.at
+        publish = partial(self._writing.publish, who=opening.who, events=opening.events, now=now)
+        return self._sessions.open(tx, opening.who, opening.context, now, publish)
 
     async def touch_session(self, who: Identity, *, before: int | None = None) -> SessionChange:
         now = self._now()

@@ -6,7 +6,17 @@ import asyncio
 
 from msgspec.structs import replace
 
-from harborage.store import Commit, EventQuery, NewEvent, SessionChange, SessionQuery, SessionRow, Store
+from harborage.store import (
+    Commit,
+    EventQuery,
+    NewEvent,
+    NewRun,
+    OpenSession,
+    SessionChange,
+    SessionQuery,
+    SessionRow,
+    Store,
+)
 from harborage.store.errors import RunKnownError, SessionOverError
 from harborage.testing.conformance.checks import ConformanceError, expect_equal, expect_raises
 from harborage.testing.conformance.store_bench import ME, OTHERS, StoreBench, start
@@ -82,6 +92,26 @@ async def the_events_of_an_opening_are_stored_with_it(bench: StoreBench) -> None
         kept = await store.events(asked)
         expect_equal([one.place for one in kept], [*range(1, place + 2)], "the places of its events")
         expect_equal(kept[-2].sequence, opened.first, "the number of the first event")
+
+
+async def a_start_opens_its_session(bench: StoreBench) -> None:
+    """Once, before all else of the commit, with its events before those of the start; one that was closed stays so."""
+    store = bench.store
+    opening = OpenSession(who=ME, context=b'{"agent":"a"}', events=(EVENT,))
+    first, second = (NewRun(run_id=name, who=ME, entries=(b"started",)) for name in ("first", "second"))
+    news = (NewEvent(type="spawned", data=b"{}"),)
+    done = await store.commit(Commit(session=opening, starts=(first,), who=ME, events=news))
+    again = await store.commit(Commit(session=opening, starts=(second,), who=ME, events=news))
+    changes = [one.session for one in (done, again) if one.session is not None]
+    expect_equal([one.is_changed for one in changes], [True, False], "which start opened it")
+    expect_equal([one.place for one in (changes[0], done, again)], [1, 2, 3], "the places of the events")
+    query = EventQuery(tenant=ME.tenant_id, user=ME.user_id, session=ME.session_id)
+    expect_equal([one.type for one in await store.events(query)], ["e", "spawned", "spawned"], "the events")
+    expect_equal((await mine(store)).context, b'{"agent":"a"}', "its context")
+    await store.close_session(ME, "over")
+    late = Commit(session=opening, starts=(NewRun(run_id="late", who=ME, entries=(b"started",)),))
+    await expect_raises(SessionOverError, store.commit(late), "a start in a closed session")
+    expect_equal((await mine(store)).closed_at is None, False, "whether it is closed")
 
 
 async def concurrent_opens_make_one_session(bench: StoreBench) -> None:
@@ -221,6 +251,7 @@ SCENARIOS = (
     sessions_are_listed,
     a_session_is_opened_once,
     the_events_of_an_opening_are_stored_with_it,
+    a_start_opens_its_session,
     concurrent_opens_make_one_session,
     runs_and_events_open_no_session,
     a_session_is_seen,
