@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from harborage.app.agent import Change as Change
     from harborage.app.agent import Preview as Preview
     from harborage.app.agent_runtime import open_runtime as open_runtime
-    from harborage.app.assistant import assistant as assistant
-    from harborage.app.assistant import file_preview as file_preview
     from harborage.app.attachments import Attachment as Attachment
     from harborage.app.attachments import AttachmentError as AttachmentError
     from harborage.app.attachments import attach as attach
@@ -22,6 +20,8 @@ if TYPE_CHECKING:
     from harborage.app.model_choice import ChosenModel as ChosenModel
     from harborage.app.model_choice import choose_model as choose_model
     from harborage.app.model_choice import with_model as with_model
+    from harborage.app.standard_assistant import assistant as assistant
+    from harborage.app.standard_assistant import file_preview as file_preview
     from harborage.app.target import AgentNotReadyError as AgentNotReadyError
     from harborage.app.target import TargetError as TargetError
     from harborage.app.target import is_target as is_target
@@ -33,7 +33,7 @@ else:
         {
             "harborage.app.agent": "Agent Change Preview",
             "harborage.app.agent_runtime": "open_runtime",
-            "harborage.app.assistant": "assistant file_preview",
+            "harborage.app.standard_assistant": "assistant file_preview",
             "harborage.app.attachments": (
                 "Attachment AttachmentError attach check_attachments read_attachment readable"
             ),

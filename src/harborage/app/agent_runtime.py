@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from harborage.app.agent import RecordedAs
-from harborage.app.assistant import assistant
 from harborage.app.attachments import readable
+from harborage.app.standard_assistant import assistant
 from harborage.app.target import importable, load_agent
 from harborage.llm import CompleteRequest, CompleteResponse, LLMError
 from harborage.runtime.durable.histories import read_value

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from harborage.app.assistant import assistant
 from harborage.app.attachments import readable
 from harborage.app.model_choice import choose_model
+from harborage.app.standard_assistant import assistant
 from harborage.app.target import Service, TargetError, forget_modules, importable, load_service
 from harborage.runtime.effects.model import is_own_planner
 from harborage.runtime.host import Runtime

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from harborage.runtime.history.model import RunHistory as RunHistory
     from harborage.runtime.history.model import StepTaken as StepTaken
     from harborage.runtime.history.model import Totals as Totals
-    from harborage.runtime.history.offline import OfflineError as OfflineError
-    from harborage.runtime.history.offline import offline as offline
     from harborage.runtime.history.reading import RunPrefixError as RunPrefixError
     from harborage.runtime.history.reading import all_runs as all_runs
     from harborage.runtime.history.reading import find_run as find_run
@@ -36,6 +34,8 @@ if TYPE_CHECKING:
     from harborage.runtime.history.replaying import Replayed as Replayed
     from harborage.runtime.history.replaying import ReplayError as ReplayError
     from harborage.runtime.history.replaying import replay as replay
+    from harborage.runtime.history.surroundings import OfflineError as OfflineError
+    from harborage.runtime.history.surroundings import offline as offline
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
@@ -46,7 +46,7 @@ else:
             "harborage.runtime.history.model": (
                 "CallMade CallStatus ChildSpawned ControlTaken ModelAsked PauseTaken RunHistory StepTaken Totals"
             ),
-            "harborage.runtime.history.offline": "OfflineError offline",
+            "harborage.runtime.history.surroundings": "OfflineError offline",
             "harborage.runtime.history.reading": "RunPrefixError all_runs find_run read_run",
             "harborage.runtime.history.render": "render_history",
             "harborage.runtime.history.replaying": "Replayed ReplayError replay",

@@ -26,8 +26,15 @@ from harborage.runtime.durable.model_records import prompts_of
 from harborage.runtime.durable.steps import Effect, StepCall, Think
 from harborage.runtime.effects.assembly import Setup, assemble
 from harborage.runtime.history.differences import Difference, DifferenceKind, value_diff
-from harborage.runtime.history.offline import Attempts, RecordedCall, RecordedClock, ReplayClient, offline, replay_setup
 from harborage.runtime.history.reading import Opened, exchanges_in, open_record
+from harborage.runtime.history.surroundings import (
+    Attempts,
+    RecordedCall,
+    RecordedClock,
+    ReplayClient,
+    offline,
+    replay_setup,
+)
 from harborage.runtime.loop.capabilities import INSTRUCTIONS, OFFERED
 from harborage.runtime.loop.seam import Concluded, Durable, GatedTools, RunRequest
 from harborage.runtime.loop.state import Planned, RunState

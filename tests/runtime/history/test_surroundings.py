@@ -35,16 +35,21 @@ WAYS: dict[str, Callable[[], object]] = {
 @each_row("everywhere", [True, False])
 def test_every_way_out_is_refused(way: str, everywhere: bool) -> None:
     """The error names the code that tried; what was tried is kept."""
-    with offline(everywhere=everywhere) as attempts, pytest.raises(OfflineError, match=r"test_offline\.py") as caught:
+    with (
+        offline(everywhere=everywhere) as attempts,
+        pytest.raises(OfflineError, match=r"test_surroundings\.py") as caught,
+    ):
         WAYS[way]()
     assert attempts.refused == [caught.value]
-    assert "test_offline.py" in caught.value.culprit
+    assert "test_surroundings.py" in caught.value.culprit
 
 
 async def test_an_event_loop_reaches_no_network() -> None:
     """Neither a name nor an address; the code that asked is named, not the loop."""
     with offline():
-        with pytest.raises(OfflineError, match=r"test_offline\.py:\d+ test_an_event_loop.* \(getaddrinfo localhost\)"):
+        with pytest.raises(
+            OfflineError, match=r"test_surroundings\.py:\d+ test_an_event_loop.* \(getaddrinfo localhost\)"
+        ):
             await asyncio.open_connection("localhost", 9)
         with pytest.raises(OfflineError, match=r"\(a socket\)"):
             await asyncio.open_connection(*NOBODY)
