@@ -5,7 +5,6 @@ Reading help must stay cheap, so what reads and executes runs is imported when a
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from datetime import datetime, timedelta
@@ -36,12 +35,10 @@ from harborage.cli.storage import (
 
 if TYPE_CHECKING:
     from harborage.cli.status import Ending
-    from harborage.runtime.run import Run
 
 _AT = "The step that the new run decides anew, counted from 1; earlier steps are copied."
 _LIVE = "Let tools act. Without it, calls with effects and background tasks are refused."
 _SAME_AGENT = "the one that ran it"
-_LOOK_S = 0.25
 _WAITING = 5
 
 
@@ -267,7 +264,7 @@ async def _fork(options: _ForkOptions) -> int:
     from harborage.app.agent_runtime import as_it_ran, open_kept_runtime, recorded_agent
     from harborage.app.project import Origin, close_command_session, command_session, copy_artifacts, is_command_session
     from harborage.cli.find import find_named_run
-    from harborage.cli.status import agent_of
+    from harborage.cli.status import agent_of, end_or_wait
     from harborage.cli.storage import allow_agent
     from harborage.clock import SYSTEM_CLOCK
     from harborage.identity import Identity
@@ -310,7 +307,7 @@ async def _fork(options: _ForkOptions) -> int:
                 )
                 by = f", model {chosen.model}" if chosen is not None else ""
                 sys.stderr.write(f"run {run.id}: fork of {record.run_id} at step {options.at}{by}\n")
-                ending = await _wait_for_end(run)
+                ending = await end_or_wait(run.finished, run.waiting)
                 entries = await run.history()
                 await close_command_session(runtime, storage.store, mine)
     return _show_fork(options, parent, entries, ending)
@@ -318,22 +315,6 @@ async def _fork(options: _ForkOptions) -> int:
 
 def _deadline(options: _ForkOptions, now: datetime) -> datetime | None:
     return None if options.deadline_s is None else now + timedelta(seconds=options.deadline_s)
-
-
-async def _wait_for_end(run: Run) -> Ending | None:
-    """The end of the run; None when it waits for a person's answer."""
-    from harborage.cli.status import ending_of
-    from harborage.runtime.durable.engine import RunBlockedError, RunFailedError
-
-    while True:
-        try:
-            async with asyncio.timeout(_LOOK_S):
-                return ending_of(await run.finished())
-        except (RunFailedError, RunBlockedError) as error:
-            return ending_of(error)
-        except TimeoutError:
-            if await run.waiting():
-                return None
 
 
 def _show_fork(options: _ForkOptions, parent: list[bytes], entries: list[bytes], ending: Ending | None) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,17 +12,14 @@ import msgspec
 from msgspec import UNSET
 
 from harborage.cli.server import open_server
-from harborage.cli.status import ending_of
+from harborage.cli.status import end_or_wait
 from harborage.cli.storage import WrongUseError
 from harborage.cli.text import masked, printable
-from harborage.runtime.durable.engine import RunBlockedError, RunFailedError
 
 if TYPE_CHECKING:
-    from harborage.cli.status import Ending
     from harborage.client import RemoteRun
     from harborage.protocol.wire.runs import DifferenceRow, FreezeAnswer, ReplayAnswer
 
-_LOOK_S: Final = 0.25
 _WAITING: Final = 5
 
 
@@ -89,7 +85,7 @@ async def fork(url: str, run: str, at: int, *, is_json: bool, **options: Any) ->
     async with _opened(url, run) as parent:
         forked = await parent.fork(at, **options)
         sys.stderr.write(f"run {forked.id}: fork of {parent.id} at step {at}\n")
-        ending = await _wait_for_end(forked)
+        ending = await end_or_wait(forked.finished, forked.pending)
         compared = await parent.compare(forked.id)
     code = _WAITING if ending is None else ending.code
     if is_json:
@@ -112,19 +108,6 @@ async def fork(url: str, run: str, at: int, *, is_json: bool, **options: Any) ->
     elif code:
         sys.stderr.write(f"harborage: {printable(ending.message)}\n")
     return code
-
-
-async def _wait_for_end(run: RemoteRun[Any]) -> Ending | None:
-    """The end of the run; None when it waits for a person's answer."""
-    while True:
-        try:
-            async with asyncio.timeout(_LOOK_S):
-                return ending_of(await run.finished())
-        except (RunFailedError, RunBlockedError) as error:
-            return ending_of(error)
-        except TimeoutError:
-            if await run.pending():
-                return None
 
 
 def _print(text: str) -> None:

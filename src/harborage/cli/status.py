@@ -5,7 +5,8 @@ Pure: rows in, text out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, assert_never
@@ -47,6 +48,8 @@ EXIT_CODES = MappingProxyType(
 """Every exit code of `harborage run`, and its meaning."""
 
 _OUT_OF_STEPS = "MaxStepsExceededError"
+_LOOK_S = 0.25
+"""How often a run that does not end is asked whether it waits for a person, in seconds."""
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +88,21 @@ def ending_of(result: Finish | RunFailedError | RunBlockedError) -> Ending:
         payload=result.payload,
         metadata=dict(result.metadata or {}),
     )
+
+
+async def end_or_wait(
+    finished: Callable[[], Awaitable[Finish]], waits: Callable[[], Awaitable[object]]
+) -> Ending | None:
+    """Wait for the end of a run and return it; None when the run waits for a person's answer."""
+    while True:
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                return ending_of(await finished())
+        except (RunFailedError, RunBlockedError) as error:
+            return ending_of(error)
+        except TimeoutError:
+            if await waits():
+                return None
 
 
 def _failure(result: RunFailedError) -> Ending:

@@ -130,6 +130,14 @@ async def test_a_preview_checks_the_configuration(editor: Editor) -> None:
     assert [one["OK"] for one in await editor.served.events("dev.draft.previewed")] == [True, False, False]
 
 
+async def test_a_configuration_that_is_too_large_is_not_checked(editor: Editor) -> None:
+    """The server says so at once; reading it would take it seconds."""
+    draft = await editor.create()
+    await editor.call("PATCH", f"/{draft}/files/harborage.yaml", {"content": "server: {}\n" * 8_000})
+    (error,) = (await editor.call("POST", f"/{draft}/preview")).json["errors"]
+    assert error["message"] == "harborage.yaml has 88,000 bytes; a draft's has at most 65,536"
+
+
 async def test_a_draft_is_saved_into_a_new_folder_of_the_project(editor: Editor) -> None:
     """Once: a folder that is there is not touched. Without a folder its name is taken."""
     draft = await editor.create()

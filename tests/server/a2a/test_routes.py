@@ -525,6 +525,7 @@ async def served() -> AsyncIterator[Served]:
         yield found
 
 
+RAW = {"raw": "YQ=="}
 MESSAGE = {"message": {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}
 
 
@@ -542,6 +543,14 @@ MESSAGE = {"message": {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text
         (body_of(params={"message": {**MESSAGE["message"], "role": "ROLE_AGENT"}}), -32602),
         (body_of(params={"message": {**MESSAGE["message"], "parts": []}}), -32602),
         (body_of(params={"message": {**MESSAGE["message"], "parts": [{"raw": "?"}]}}), -32005),
+        (
+            body_of(params={"message": {**MESSAGE["message"], "parts": [RAW | {"mediaType": "x" * 256}]}}),
+            -32602,
+        ),
+        (
+            body_of(params={"message": {**MESSAGE["message"], "parts": [RAW | {"filename": "x" * 256}]}}),
+            -32602,
+        ),
         (body_of(params={**MESSAGE, "tenant": "rival"}), -32602),
         (body_of(params={**MESSAGE, "configuration": {"historyLength": -1}}), -32602),
         (body_of("GetTask", {"id": "x", "historyLength": -1}), -32602),

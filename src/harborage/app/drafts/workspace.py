@@ -36,6 +36,9 @@ from harborage.ids import made_at, new_id
 if TYPE_CHECKING:
     from harborage.identity import Identity
 
+MOST_CONFIG_BYTES: Final = 64 * 1024
+"""The largest configuration of a draft that is checked: the time for it grows with its size, and a server spends it."""
+
 _DRAFTS: Final = "drafts"
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -223,6 +226,9 @@ def _problems(folder: int) -> list[Problem]:
         data = read_file(folder, (FILE_NAME,))
     except FileNotFoundError:
         return [Problem("io.not_found", FILE_NAME, 0, 0, f"the draft has no {FILE_NAME}", hint=f"write {FILE_NAME}")]
+    if len(data) > MOST_CONFIG_BYTES:
+        text = f"{FILE_NAME} has {len(data):,} bytes; a draft's has at most {MOST_CONFIG_BYTES:,}"
+        return [Problem("io.read", FILE_NAME, 0, 0, text, hint="shorten it, or check it with harborage validate")]
     try:
         read_config(data)
     except ConfigError as error:

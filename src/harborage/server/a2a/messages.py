@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MOST_ID_CHARS: Final = 150
 MOST_TASKS: Final = 100
+MAX_WORD: Final = 255
+"""The longest media type and the longest name of a file, in characters."""
 
 _MODES: Final = frozenset({TEXT_MODE, JSON_MODE, "text/*", "application/*", "*/*"})
 _ATTACHED: Final = "See what is attached."
@@ -195,6 +197,9 @@ def _add_part(part: dict[str, Any], place: str, texts: list[str], data: list[Any
 
 def _media(data: str, mime: Any, name: Any, place: str) -> Media:
     mime, name = (one if isinstance(one, str) else "" for one in (mime, name))
+    for what, word in (("media type", mime), ("file name", name)):
+        if len(word) > MAX_WORD:
+            raise bad_params(f"{place}: its {what} has {len(word)} characters; at most {MAX_WORD}")
     made: type[Image | Audio | File] = File
     if mime.startswith("image/"):
         made = Image

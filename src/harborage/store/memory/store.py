@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from harborage.clock import SYSTEM_CLOCK, Clock
-from harborage.identity import Identity
 from harborage.state.errors import StoreClosedError
 from harborage.store.commit import Commit, Committed, NewEvent, OpenSession, check_commit, is_news
 from harborage.store.errors import EntryDamagedError, RowNotFoundError, WorkerKnownError
@@ -18,6 +17,7 @@ from harborage.store.memory.conditions import check
 from harborage.store.memory.tables import HeldRun, Tables
 from harborage.store.memory.views import (
     count_events,
+    events_near,
     find_events,
     find_groups,
     find_pauses,
@@ -62,6 +62,7 @@ from harborage.store.rows import (
 from harborage.store.times import micros
 
 if TYPE_CHECKING:
+    from harborage.identity import Identity
     from harborage.store.examining import Examined, Judges, Part, Place
 
 _KEEP_ENDED: Final = 10_000
@@ -285,10 +286,7 @@ class MemoryStore:
 
     def _events_near(self, query: EventQuery) -> Iterable[EventRow]:
         self._check_open()
-        logs = self._tables.events
-        if query.tenant and query.user and query.session:
-            return logs.get(Identity(query.tenant, query.user, query.session), [])
-        return [row for log in logs.values() for row in log]
+        return events_near(self._tables.events, query)
 
     async def count_events(self, query: EventCountQuery) -> list[EventCount]:
         self._check_open()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
+from harborage.identity import Identity
 from harborage.store.queries import (
     EventCount,
     EventCountQuery,
@@ -22,9 +23,6 @@ from harborage.store.queries import (
     SessionTotals,
 )
 from harborage.store.rows import CRASH, EventRow, GroupRow, PauseRow, PauseStatus, RunRow, SessionRow, Status
-
-if TYPE_CHECKING:
-    from harborage.identity import Identity
 
 Asks: TypeAlias = Callable[[str], Collection[str]]
 """The reasons of the open pauses of a run."""
@@ -86,6 +84,14 @@ def count_events(logs: Mapping[Identity, Sequence[EventRow]], query: EventCountQ
             and row.type in (query.types or (row.type,))
         )
     return [EventCount(*key, count) for key, count in sorted(counts.items())]
+
+
+def events_near(logs: Mapping[Identity, list[EventRow]], query: EventQuery) -> Iterable[EventRow]:
+    """Return the events of the sessions that a query may be about: of one, where its whole identity is named."""
+    if query.tenant and query.user and query.session:
+        return logs.get(Identity(query.tenant, query.user, query.session), [])
+    of = (query.tenant, query.user, query.session)
+    return [row for who, log in logs.items() if _is_of(*of, who) for row in log]
 
 
 def has_event(query: EventQuery, row: EventRow) -> bool:
