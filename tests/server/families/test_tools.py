@@ -14,6 +14,7 @@ from harborage import Agent, tool
 from harborage.events import Event, EventType, ToolCompletedPayload, ToolFailedPayload, ToolInvalidArgsPayload
 from harborage.identity import Identity
 from harborage.testing.llm import ScriptedLLM, calls_tools, says
+from harborage.tools import OpenAPI
 from harborage.tools.enums import Transport
 from tests.kit.serving import STORAGES, Served, serving
 from tests.kit.wire import ADA, BEN, EVE
@@ -360,3 +361,15 @@ async def test_a_policy_holds_for_the_tenant_alone(served: Served) -> None:
     assert (await answer(served, "tools.metrics", {"id": "look"}, who=EVE))["invocations"] == 1
     await answer(served, "tools.set_approval_policy", {"id": "look", "policy": "auto"}, scopes=("admin",))
     assert await served.rt.parts.approvals.load("acme") == {}
+
+
+async def test_a_tool_that_no_run_is_offered_says_why() -> None:
+    """It is listed for people, offline, with the reason; one that runs are offered has no such key."""
+    paths = {"/a": {"get": {"operationId": "a", "security": [{"k": []}]}}, "/b": {"get": {"operationId": "b"}}}
+    shop = OpenAPI({"openapi": "3.1.0", "paths": paths}, name="shop", base_url="https://shop.example")
+    async with serving([Agent("clerk", model=ScriptedLLM([says("hello")]), tools=[shop])]) as served:
+        described = {name: await answer(served, "tools.describe", {"id": name}) for name in ("shop_a", "shop_b")}
+        measured = await answer(served, "tools.metrics", {"id": "shop_a"})
+    assert described["shop_a"]["unavailable_reason"] == "it wants auth (k), which auth= does not give"
+    assert "unavailable_reason" not in described["shop_b"]
+    assert measured["status"] == "Offline"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from harborage.protocol.wire.common import Request
 
@@ -83,7 +84,10 @@ class ToolsListed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolDescribed(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of `tools.describe`. Schemas are JSON as text, "" for none; `timeout_ms` 0 sets no deadline."""
+    """The answer of `tools.describe`. Schemas are JSON as text, "" for none; `timeout_ms` 0 sets no deadline.
+
+    `unavailable_reason` says of a tool that no run is offered why it is not.
+    """
 
     tool: ToolRow
     side_effect: str
@@ -96,6 +100,7 @@ class ToolDescribed(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int
     loading_mode: str
     display_modes: dict[str, str]
+    unavailable_reason: str | UnsetType = UNSET
 
 
 class ToolMeasured(msgspec.Struct, frozen=True, kw_only=True):

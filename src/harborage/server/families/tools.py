@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from harborage.events import AdminToolActionPayload, Event, EventType, Triple
 from harborage.protocol.errors import Code, ProtocolError
@@ -124,6 +125,7 @@ async def describe_tool(call: Call, asked: ToolNamed) -> ToolDescribed:
         timeout_ms=0 if policy.timeout_s is None else round(policy.timeout_s * 1_000),
         loading_mode=str(tool.loading),
         display_modes={},
+        unavailable_reason=one.descriptor.unavailable or UNSET,
     )
 
 
@@ -133,7 +135,7 @@ async def measure_tool(call: Call, asked: ToolMetrics) -> ToolMeasured:
     window = asked.window or "1h"
     if window not in WINDOWS:
         raise ProtocolError(Code.INVALID_REQUEST, f"tools.metrics: window is one of {', '.join(WINDOWS)}")
-    _find(call, asked.id)
+    one = _find(call, asked.id)
     counted = await rates(call, asked.id, WINDOWS.values(), call.services.clock.now())
     by_window = dict(zip(WINDOWS, counted, strict=True))
     return ToolMeasured(
@@ -144,7 +146,7 @@ async def measure_tool(call: Call, asked: ToolMetrics) -> ToolMeasured:
         error_rate_7d=by_window["7d"].error_rate,
         invocations=by_window[window].calls,
         failures=by_window[window].failures,
-        status=_status(by_window["1h"]),
+        status="Offline" if one.descriptor.unavailable else _status(by_window["1h"]),
     )
 
 
