@@ -18,8 +18,9 @@ import { hasCapability } from "../../wire/runtime.ts";
 import { CallStrip, WaitStrip } from "./call-strip.tsx";
 import { ControlBar, whysOf } from "./controls.tsx";
 import { ForkForm } from "./fork.tsx";
+import { useMedia } from "./geometry.ts";
 import { Head } from "./head.tsx";
-import { Rail, type Chosen } from "./rail.tsx";
+import { EventDock, Rail, type Chosen } from "./rail.tsx";
 import { RecordActions } from "./record-actions.tsx";
 import { useEffectsOf, useRun, type Followed } from "./source.ts";
 import { Timeline } from "./timeline.tsx";
@@ -74,6 +75,7 @@ function RunBody({ run, followed }: { run: RunView; followed: Followed }) {
   const looking = useLooking(run.id);
   const [isDiff, diff] = useState(true);
   const [forkAt, fork] = useState<number | null>(null);
+  const hasDock = useMedia("(min-height: 960px) and (min-width: 1024px)") && looking.tab !== "events";
   const effectsOf = useEffectsOf(run, followed.session);
   // A run that has ended is not drawn again because a second passed.
   const time = isEnd(run.status) ? (run.endedAt ?? now.peek()) : now.value;
@@ -105,7 +107,10 @@ function RunBody({ run, followed }: { run: RunView; followed: Followed }) {
         <ControlBar run={run} send={followed.send}>{actions}</ControlBar>
       )}
       <div class="run-split">
-        <Timeline store={followed.store} run={run} effectsOf={effectsOf} now={time} at={looking.at} isWall={looking.isWall} current={row} />
+        <div class="run-main">
+          <Timeline store={followed.store} run={run} effectsOf={effectsOf} now={time} at={looking.at} isWall={looking.isWall} current={row} />
+          {hasDock && <EventDock events={followed.events} at={looking.at} chosen={chosen} />}
+        </div>
         <Rail followed={followed} run={stood} chosen={chosen} tab={looking.tab} at={looking.at} isDiff={isDiff} onStep={step} effectsOf={effectsOf} />
         {forkAt !== null && <ForkForm key={forkAt} run={run} step={forkAt} session={followed.session} onClose={() => fork(null)} />}
       </div>

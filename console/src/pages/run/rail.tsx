@@ -10,6 +10,7 @@ import { openPauses } from "../../model/status.ts";
 import { Button, Tabs } from "../../parts/button.tsx";
 import { Glyph } from "../../parts/glyph.tsx";
 import { Moment, zone } from "../../parts/moments.tsx";
+import { PaneHead } from "../../parts/pane.tsx";
 import { FoldedText } from "../../parts/rich.tsx";
 import { parseTime } from "../../model/events/wire.ts";
 import type { Followed } from "./source.ts";
@@ -37,10 +38,7 @@ interface RailProps {
 /** What is known of the current row, beside the timeline: each tab fails alone. */
 export function Rail(props: RailProps) {
   const { run, chosen, tab, followed, at } = props;
-  const events = useMemo(
-    () => (at === null ? followed.events : followed.events.filter((event) => (parseTime(event.occurred_at) ?? 0) <= at)),
-    [followed.events, followed.events.length, at],
-  );
+  const events = useEventsUntil(followed.events, at);
   return (
     <aside class="run-rail" aria-label={chosen ? `Step ${chosen.step}` : "The run"}>
       <Tabs<RailTab>
@@ -67,6 +65,24 @@ export function Rail(props: RailProps) {
   );
 }
 
+/** The events until a moment; all of them for now. */
+function useEventsUntil(events: readonly WireEvent[], at: MomentOf | null): readonly WireEvent[] {
+  return useMemo(() => (at === null ? events : events.filter((event) => (parseTime(event.occurred_at) ?? 0) <= at)), [events, events.length, at]);
+}
+
+/** The events below the timeline where there is height for them. */
+export function EventDock({ events, at, chosen }: { events: readonly WireEvent[]; at: MomentOf | null; chosen: Chosen | null }) {
+  const shown = useEventsUntil(events, at);
+  return (
+    <section class="event-dock" aria-label="Events of the run">
+      <PaneHead title="Events" count={formatExact(shown.length)} />
+      <div class="event-scroll" tabIndex={0} role="region" aria-label="Events in step with the row">
+        <EventList events={shown} chosen={chosen} />
+      </div>
+    </section>
+  );
+}
+
 // ── Events ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 const EVENT_ROW = 26;
@@ -80,7 +96,7 @@ export function EventList({ events, chosen }: { events: readonly WireEvent[]; ch
   const [open, toggle] = useState<number | null>(null);
   const from = useMemo(() => (chosen ? firstOfStep(events, chosen) : -1), [events, chosen?.run.id, chosen?.step]);
   useEffect(() => {
-    const shown = box.current?.closest<HTMLElement>(".rail-body, .event-dock");
+    const shown = box.current?.closest<HTMLElement>(".rail-body, .event-scroll");
     if (!shown) return;
     const look = (): void => {
       setTop(shown.scrollTop);
@@ -91,7 +107,7 @@ export function EventList({ events, chosen }: { events: readonly WireEvent[]; ch
     return () => shown.removeEventListener("scroll", look);
   }, []);
   useEffect(() => {
-    const shown = box.current?.closest<HTMLElement>(".rail-body, .event-dock");
+    const shown = box.current?.closest<HTMLElement>(".rail-body, .event-scroll");
     if (from >= 0) shown?.scrollTo({ top: Math.max(0, from * EVENT_ROW - 8) });
   }, [chosen?.run.id, chosen?.step, from < 0]);
   const first = Math.max(0, Math.floor(top / EVENT_ROW) - BEYOND);

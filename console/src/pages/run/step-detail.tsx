@@ -6,7 +6,7 @@ import { activeStepTime } from "../../model/bars/rows.ts";
 import { sawOfAsk, type Message, type SawLine } from "../../model/compare/messages.ts";
 import { isObject, isSameJson, type Json, type JsonObject } from "../../model/json.ts";
 import type { CutValue, Moment as MomentOf, StepView, ToolCall, Wait } from "../../model/events/views.ts";
-import { cutText, formatBytes, formatCount, formatDuration, formatExact, formatMoney, formatPercent, plural } from "../../model/formats.ts";
+import { cutText, formatBytes, formatDuration, formatExact, formatMoney, formatPercent, plural } from "../../model/formats.ts";
 import { callState, stepTitle } from "../../model/status.ts";
 import { Button } from "../../parts/button.tsx";
 import { Tag } from "../../parts/figures.tsx";
@@ -362,7 +362,8 @@ function CallResult({ call: one, answer, isExact, hasName, session }: { call: To
           {one.error && (
             <span class={one.status === "failed" ? "is-failed" : "soft"}>
               {": "}
-              <code>{one.error.class}</code> {one.error.message}
+              {one.error.class !== one.status && <code>{one.error.class} </code>}
+              {reasonOf(one.error.message)}
             </span>
           )}
           {one.progress?.message && <span class="soft"> · {one.progress.message}</span>}
@@ -376,6 +377,11 @@ function CallResult({ call: one, answer, isExact, hasName, session }: { call: To
       {result === undefined && hasEnded && cut && <Cut cut={cut} session={session} />}
     </div>
   );
+}
+
+/** Who was asked is said already: what is left is why. */
+function reasonOf(message: string): string {
+  return message.replace(/^the call of '[^']*' was rejected: /, "");
 }
 
 /** A value that is kept beside the record: its beginning, its size, and where the whole of it is. */
@@ -410,6 +416,3 @@ function Cut({ cut, session }: { cut: CutValue; session: string }) {
   );
 }
 
-export function tokensWords(count: number): string {
-  return `${formatCount(count)} tokens`;
-}

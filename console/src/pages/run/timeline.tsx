@@ -57,7 +57,7 @@ export function Timeline(props: TimelineProps) {
   const move = (to: number, isFocus = true): void => {
     const row = rows[Math.max(0, Math.min(rows.length - 1, to))];
     if (!row) return;
-    follow.stop();
+    if (to < rows.length - 1) follow.stop();
     lookAtRow(run.id, row.id);
     bring(rows.indexOf(row));
     if (isFocus) requestAnimationFrame(() => box.current?.querySelector<HTMLElement>("[role=row][tabindex='0']")?.focus({ preventScroll: true }));
@@ -135,7 +135,7 @@ function stepOf(row: Row | undefined): number {
 /** What changes when a run below this one does. */
 function childrenKey(run: RunView, store: RunStore, depth = 0): string {
   if (depth > 6) return "";
-  return run.children.map((child) => `${child.id} ${store.run(child.id)?.sequence ?? 0} ${childrenKey(store.run(child.id) ?? { ...run, children: [] }, store, depth + 1)}`).join();
+  return run.children.map((child) => `${child.id} ${store.run(child.id)?.sequence ?? 0} ${store.run(child.id)?.agent ?? ""} ${childrenKey(store.run(child.id) ?? { ...run, children: [] }, store, depth + 1)}`).join();
 }
 
 /** Nothing of a run that ended lies behind its end, and one that goes on reaches to now. */

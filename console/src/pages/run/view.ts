@@ -40,9 +40,9 @@ export function lookAtTab(tab: RailTab): void {
   setQuery({ tab: tab === "step" ? "" : tab });
 }
 
-/** Go to a moment of the run; null is now. Moments are rounded up, so that what happened at one is seen there. */
+/** Go to a moment of the run; null is now. A moment keeps its fraction: a step may begin in the millisecond in which another ended. */
 export function travelTo(at: Moment | null): void {
-  setQuery({ at: at === null ? "" : String(Math.ceil(at)) });
+  setQuery({ at: at === null ? "" : String(at) });
 }
 
 export function setWall(isWall: boolean): void {
@@ -51,7 +51,7 @@ export function setWall(isWall: boolean): void {
 
 /** Where time travel by keys stops: the end of each step. */
 export function stopsOf(run: RunView): Moment[] {
-  return run.steps.map((step) => step.endedAt).filter((end) => end !== null).map(Math.ceil);
+  return run.steps.map((step) => step.endedAt).filter((end) => end !== null);
 }
 
 /** The stop before or after a moment; null is now. */
