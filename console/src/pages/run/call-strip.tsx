@@ -139,7 +139,7 @@ function Approval(props: PauseProps & { call: ToolCall | undefined }) {
   const [isOpen, open] = useState(false);
   const [isEditing, edit] = useState(false);
   const [isRejecting, askReason] = useState(false);
-  const guard = useGuard(pause.token);
+  const guard = useGuard(`${pause.token} ${isOpen}`);
   const tool = pause.tool || call?.tool || "a tool";
   const isCut = payload.args === undefined && pause.argsCut !== null;
   const offer = rowOffer({ args: payload.args, isCut, isMasked: pause.isMasked });
