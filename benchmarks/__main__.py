@@ -22,6 +22,7 @@ from benchmarks.fanout import event_fan_out, tool_fan_out
 from benchmarks.imports import import_time
 from benchmarks.kept import kept_runs
 from benchmarks.local import embedded_model
+from benchmarks.mcp import mcp_calls
 from benchmarks.measure import Row
 from benchmarks.million import million_runs
 from benchmarks.server import server_requests
@@ -48,6 +49,7 @@ BENCHMARKS: dict[str, Callable[[], Awaitable[list[Row]]]] = {
     "server": server_requests,
     "streams": thousand_streams,
     "busy": busy_controls,
+    "mcp": mcp_calls,
     "local": embedded_model,
 }
 _WIDTH = 120

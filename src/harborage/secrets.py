@@ -176,6 +176,11 @@ class SecretReader:
         if len(value) >= _SHORTEST and value not in self._masks:
             self._masks[value] = tuple(sorted(_forms(value), key=len, reverse=True))
 
+    @property
+    def has_read(self) -> bool:
+        """Whether there is anything to mask."""
+        return bool(self._masks)
+
     def mask(self, text: str) -> str:
         """Return `text` without the secrets that were read: plain, in JSON, URL-quoted, and in base64."""
         for forms in self._masks.values():

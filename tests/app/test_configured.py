@@ -18,6 +18,7 @@ from harborage.planner import OperatorPlannerConfig
 from harborage.planner.finish import FinishPlanner
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.sessions import SessionPolicy
+from harborage.tools import MCP, SideEffect
 from tests.kit.configurations import text_of
 
 PASSWORD = "hunter2-canary"
@@ -205,7 +206,7 @@ def test_a_custom_provider_is_spoken_to_at_its_address() -> None:
     ("changes", "path"),
     [
         ({**REAL, "llm.provider": "bedrock"}, "llm.provider"),
-        ({"tools.mcp_servers": [{"name": "a", "command": ["a"]}]}, "tools.mcp_servers"),
+        ({"tools.flows": ["a.yaml"]}, "tools.flows"),
         ({"governance.identity_tiers": {"t": {"max_tokens": 5}}}, "governance.identity_tiers"),
         ({"tools.entries": [{"name": "look", "approval": {"policy": "deny-all"}}]}, "tools.entries"),
         ({"artifacts.driver": "sqlite", "artifacts.dsn": "other.db"}, "artifacts.driver"),
@@ -251,3 +252,34 @@ async def test_the_runtime_of_a_deployment_runs_its_agents(tmp_path: Path) -> No
         run = await runtime.start("b", "Hello", who=Identity("t", "u", "s"))
         assert (await run.result()).output
     assert (tmp_path / "runs.db").exists()
+
+
+def test_mcp_servers_are_tools_of_every_agent() -> None:
+    """One value for all, with what the entry says; an agent keeps its own tools."""
+    entry = {
+        "name": "files", "command": ["npx", "server"], "env": {"TOKEN": "env:TOKEN"}, "effects": {"read_file": "read"},
+        "idempotent": ["put_*"], "approve": ["write_*"], "policy": {"timeout_ms": 500},
+        "tool_policies": {"put_it": {"max_attempts": 3}},
+    }  # fmt: skip
+    one, other = deploy({"tools.mcp_servers": [entry]}, Agent("one", tools=[look]), Agent("other")).agents
+    assert [tool.tool.name for tool in one.tools] == ["look"]
+    (server,) = one.tool_sources
+    assert other.tool_sources[0] is server
+    assert isinstance(server, MCP)
+    assert (server.name, server.command, server.folder) == ("files", ("npx", "server"), "/srv")
+    assert (server.approve, server.effects) == (("write_*",), {"read_file": SideEffect.READ})
+    assert (server.policy.timeout_ms, server.tool_policies["put_it"].max_retries) == (500, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"sampling": "allow"}, "tools.mcp_servers[0].sampling"),
+        ({"pin": True}, "tools.mcp_servers[0].pin"),
+        ({"url": "http://x.test"}, "tools.mcp_servers[0]"),
+        ({"headers": {"X": "env:X"}}, "tools.mcp_servers[0]"),
+    ],
+)
+def test_what_is_said_of_an_mcp_server_and_cannot_be_done_is_refused(changes: dict[str, Any], key: str) -> None:
+    """With its place in the file, before anything starts."""
+    assert refused({"tools.mcp_servers": [{"name": "files", "command": ["x"], **changes}]}) == [key]

@@ -105,12 +105,12 @@ def test_deprecated_keys_are_left_out_and_logged(tmp_path: Path, caplog: pytest.
 
 def test_a_key_without_effect_is_never_accepted_in_silence() -> None:
     """It gets a notice with its place; what would promise something is fatal for a server, and defaults say nothing."""
-    loaded = read({"telemetry.otel_endpoint": "http://x.test", "tools.mcp_servers": [{"name": "a", "command": ["a"]}]})
+    loaded = read({"telemetry.otel_endpoint": "http://x.test", "tools.flows": ["a.yaml"]})
     assert [(one.path, one.is_fatal, one.line > 0) for one in loaded.notices] == [
         ("telemetry.otel_endpoint", False, True),
-        ("tools.mcp_servers", True, True),
+        ("tools.flows", True, True),
     ]
-    assert [one.path for one in loaded.fatal_notices()] == ["tools.mcp_servers"]
+    assert [one.path for one in loaded.fatal_notices()] == ["tools.flows"]
     reload = read({"cli.dev_hot_reload.policy": "cancel"}).notices
     assert [(one.path, one.is_fatal) for one in reload] == [("cli.dev_hot_reload.policy", False)]
     assert read({"telemetry.otel_endpoint": "", "tasks.continuation_hop_limit": 8}).notices == ()

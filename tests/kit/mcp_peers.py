@@ -44,11 +44,12 @@ def listed(name: str, description: str = "", schema: Mapping[str, Any] | None = 
     return types.Tool(name=name, description=description, input_schema=dict(schema or {"type": "object"}), **more)
 
 
-def server_of(tools: Sequence[types.Tool], on_call: OnCall, name: str = "peer") -> Server[Any]:
-    """A server of the official library with these tools."""
+def server_of(tools: Sequence[types.Tool], on_call: OnCall, *, is_live: bool = False) -> Server[Any]:
+    """A server of the official library with these tools; one that is live lists them as they are when it is asked."""
+    first = list(tools)
 
     async def on_list(ctx: Any, params: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=list(tools))
+        return types.ListToolsResult(tools=list(tools) if is_live else first)
 
     async def called(ctx: Any, params: types.CallToolRequestParams) -> Any:
         found = await on_call(params.name, params.arguments or {}, dict(ctx.meta or {}))
@@ -56,7 +57,7 @@ def server_of(tools: Sequence[types.Tool], on_call: OnCall, name: str = "peer") 
             return found
         return types.CallToolResult(content=[types.TextContent(text=str(found))])
 
-    return Server(name, on_list_tools=on_list, on_call_tool=called)
+    return Server("peer", on_list_tools=on_list, on_call_tool=called)
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Tools from elsewhere that a configuration names: OpenAPI documents and manifests of endpoints, for every agent."""
+"""Tools from elsewhere that a configuration names, for every agent: MCP servers, OpenAPI documents, manifests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from harborage.app.configured_mcp import mcp_servers
 from harborage.config.findings import Finding, semantic_finding
 from harborage.errors import HarborageError, InvalidOptionError
 from harborage.tools.sources import ToolLimits, ToolSource
@@ -48,8 +49,10 @@ def tool_sources(loaded: Loaded) -> tuple[list[ToolSource], list[Finding]]:
             sources.append(make())
         except HarborageError as error:
             findings.append(_finding(loaded, at, error))
-    findings += _same_names(loaded, sources)
-    return sources, findings
+    servers, unusable = mcp_servers(loaded) if tools.mcp_servers else ((), ())
+    findings += unusable
+    findings += _same_names(loaded, [*servers, *sources])
+    return [*servers, *sources], findings
 
 
 def _openapi(one: OpenAPI, loaded: Loaded) -> ToolSource:

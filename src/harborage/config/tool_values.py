@@ -176,7 +176,7 @@ class Tools(ToolBlock, frozen=True, kw_only=True):
     http_manifests: Annotated[tuple[str, ...], Key("Files that describe HTTP tools.", check=checks.each_not_blank)] = ()
     granted_scopes: Annotated[tuple[str, ...], Key("The scopes that runs hold.", check=checks.each_not_blank)] = ()
     search_cache_dsn: Annotated[Secret, Key("Where the index of tools is kept.", effect=_LATER)] = Secret()
-    mcp_servers: Annotated[tuple[MCPServer, ...], Key("MCP servers.", effect=_REFUSED)] = ()
+    mcp_servers: Annotated[tuple[MCPServer, ...], Key("MCP servers, whose tools every agent gets.")] = ()
     openapi: Annotated[tuple[OpenAPI, ...], Key("OpenAPI documents.")] = ()
     a2a_peers: Annotated[tuple[A2APeer, ...], Key("Agents of other runtimes.", effect=_REFUSED)] = ()
     flows: Annotated[tuple[str, ...], Key("Files of flows.", check=checks.each_not_blank, effect=_REFUSED)] = ()

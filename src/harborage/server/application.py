@@ -30,7 +30,7 @@ from harborage.server.flows import Flows, NoFlows
 from harborage.server.http import json_response
 from harborage.server.links import Links
 from harborage.server.mcp_endpoint.routes import McpRoutes
-from harborage.server.mcp_servers import McpServers, NoMcpServers
+from harborage.server.mcp_sources import SourceServers
 from harborage.server.openai.routes import OpenAIRoutes
 from harborage.server.services import Issuer, ServerOptions, Services
 from harborage.server.signing import SigningKeys
@@ -43,8 +43,10 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from harborage.events import Event
+    from harborage.runtime.effects.assembly import Assembly
     from harborage.runtime.host import Runtime
     from harborage.server.auth.keys import KeySet
+    from harborage.server.mcp_servers import McpServers
     from harborage.state import StateStore
 
 _NO_KEYS: Final = (
@@ -113,7 +115,8 @@ class Server:
     """Serves an open runtime: `uvicorn.run(Server(runtime, gate=…))`, or mounted in another application.
 
     `gate` verifies who sends each request; there is no default. `issuer` signs rotated tokens; without one there is no
-    rotation. `mcp` and `flows` answer for MCP connections and flows; without them there are none. `routes` are added
+    rotation. `mcp` answers for MCP connections, by default those of the runtime's agents, `flows` for flows, by default
+    none. `routes` are added
     before the server's own, and so are those that `extensions` make; `fallback` answers whatever is on no route.
 
     Raises:
@@ -147,7 +150,7 @@ class Server:
             instance_id=new_id(),
             issuer=issuer,
             keys=SigningKeys(self._state, clock),
-            mcp=NoMcpServers() if mcp is None else mcp,
+            mcp=SourceServers(self._parts, clock) if mcp is None else mcp,
             flows=NoFlows() if flows is None else flows,
             logger=logging.getLogger("harborage.server") if logger is None else logger,
         )
@@ -169,6 +172,9 @@ class Server:
 
     def _state(self) -> StateStore:
         return self.services.parts.state
+
+    def _parts(self) -> Assembly:
+        return self.services.parts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.edge(scope, receive, send)

@@ -11,6 +11,7 @@
     ├── ToolUnansweredError          a call was sent to a peer, and no answer came
     ├── AddressRefusedError          a URL whose scheme, host or address is refused; it was not visited
     ├── AuthMissingError             the secret for a call is missing; it was not made
+    ├── ToolChangedError             a tool has changed since its call was approved; it was not made
     ├── ToolCrashedError             the tool tried to end the process or the thread
     ├── ToolPolicyExhaustedError     every attempt failed; chained to the last failure
     └── ToolRejectedError            a person or a policy rejected the call
@@ -25,7 +26,7 @@ attempt, and `had_no_effect = True` to promise that the call changed nothing, so
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from harborage.errors import HarborageError, NotFoundError, error_reason, error_summary, error_text
 from harborage.tools.enums import ErrorClass
@@ -152,6 +153,17 @@ class AuthMissingError(ToolError):
     def __init__(self, reference: str = "", why: str = "") -> None:
         self.reference = reference
         super().__init__(f"the secret {reference} is missing: {why}" if reference else "")
+
+
+TOOL_CHANGED_CODE: Final = "tool_changed"
+"""The code of the outcome of a call that was not made, for its tool has changed since a person approved it."""
+
+
+class ToolChangedError(ToolError):
+    """A tool has changed since its call was approved, so the call was not made. The text says what has changed."""
+
+    error_class = ErrorClass.PERMANENT
+    had_no_effect = True
 
 
 class ToolCrashedError(ToolError):

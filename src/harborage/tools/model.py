@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from harborage.artifacts import ArtifactStore
     from harborage.events import Event
+    from harborage.tools.inputs import InputAnswer, InputGiven, InputQuestion
     from harborage.tools.invoke import AttemptScope
 
 T = TypeVar("T")
@@ -65,6 +66,10 @@ class CallServices(Protocol):
 
     async def run(self, agent: Runnable[Any], goal: str) -> Any:
         """Run an agent as a child of the run."""
+        ...
+
+    async def put(self, question: InputQuestion, source: str, tool: str, expires: timedelta) -> InputAnswer:
+        """Put a question of a peer to a person, which waits on a connection of this process until it expires."""
         ...
 
 
@@ -177,7 +182,9 @@ class CallContext(msgspec.Struct, Generic[DepsT_co], frozen=True):
     how it travels further. `emit` publishes an event of the run; the Invoker publishes those of the call there.
     `tool_context` is the part of the run's context that only tools see; `handle` returns its live objects. `deps` are
     the dependencies that the run was given, of the type that its agent declares; they are never recorded. `services`
-    are behind `ask`, `run` and `progress`.
+    are behind `ask`, `run` and `progress`. `approved` is the mark of the tool when a person approved the call.
+    `given` are the answers that a call goes on with which returned that it
+    needs them.
     """
 
     who: Quadruple
@@ -190,6 +197,8 @@ class CallContext(msgspec.Struct, Generic[DepsT_co], frozen=True):
     find_handle: Callable[[str], Any] | None = None
     deps: DepsT_co = None  # type: ignore[assignment] # of an agent without dependencies
     services: CallServices | None = None
+    given: InputGiven | None = None
+    approved: str = ""
 
     def progress(self, message: str = "", *, done: float | None = None, total: float | None = None) -> None:
         """Show how far the call is: a short text, and how much of how much is done.

@@ -7,7 +7,7 @@ number of agents name it, lists its tools when a run begins, and closes it at it
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import msgspec
@@ -123,6 +123,9 @@ class Sources:
         if found is None:
             found = self._open[id(source)] = (source, source.open(self._services))
         return found[1]
+
+    def __iter__(self) -> Iterator[tuple[ToolSource, OpenSource]]:
+        return iter(tuple(self._open.values()))
 
     async def aclose(self) -> None:
         """Close them all; one that fails to close is logged and keeps none of the others open."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,16 @@ async def test_a_modern_server_on_standard_input(opened: Open) -> None:
         services: Any = Services()
         assert await server.call("modern_steps", b'{"count": 3}', services=services) == {"result": "done"}
         assert told == [("step 1", 1, 3), ("step 2", 2, 3), ("step 3", 3, 3)]
+
+
+async def test_a_server_of_another_library(opened: Open) -> None:
+    """What `fastmcp` serves is called, read and rendered."""
+    if find_spec("fastmcp") is None:
+        pytest.skip("fastmcp is not installed: install requirements-dev.lock")
+    async with opened("fast", command=python_server("fast"), effects={"add": "read"}) as server:
+        assert await server.call("fast_add", b'{"a": 1, "b": 2}') == {"result": 3}
+        assert await server.call("fast__resource.data://greeting") == "hello"
+        assert await server.call("fast__prompt.ask", b'{"about": "tea"}') == "[user] What is tea?"
 
 
 PLAIN = python_server("plain")

@@ -32,6 +32,7 @@ from harborage.runtime.effects.model_settings import ModelSettings
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.effects.outages import patience_of
 from harborage.runtime.effects.program import AgentProgram
+from harborage.runtime.effects.sealing import Seals
 from harborage.runtime.effects.services import AgentServices
 from harborage.runtime.effects.table import AgentEffects
 from harborage.runtime.effects.tool_listing import ToolListing
@@ -188,6 +189,7 @@ def _gates(setup: AgentSetup, options: RuntimeOptions, shared: Shared, catalog: 
         ttl=options.approval_ttl,
         clock=shared.clock,
         grants=shared.grants,
+        patterns=tuple(one for source in setup.tool_sources for one in getattr(source, "approval_patterns", ())),
     )
 
 
@@ -345,6 +347,7 @@ def _services(
         approvals=shared.approvals,
         admit=shared.admit,
         answer_type=shared.answer_type,
+        seals=Seals(shared.state),
         clock=shared.clock,
         stamp=shared.clock,
         control_errors=ControlErrors.REJECT,

@@ -86,6 +86,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     state: StateStore
     redactor: Redactor
     approvals: OperatorApprovals
+    tool_sources: Sources
     refuse: Callable[[ControlEvent], None]
     closers: tuple[Closer, ...]
 
@@ -179,6 +180,7 @@ def _assembled(
         state=shared.state,
         redactor=shared.redactor,
         approvals=shared.approvals,
+        tool_sources=shared.tool_sources,
         refuse=refused,
         closers=tuple(reversed(closers)),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,6 @@ from harborage.artifacts.media import Media
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import CLOSE_GRACE_S, Crew, is_cancelled
 from harborage.errors import HarborageError, error_reason, error_text
-from harborage.events import NOT_SHOWN, ShownValue, shown_value
 from harborage.llm import accounting, current_account
 from harborage.planner import (
     INVALID_ARGS_CODE,
@@ -47,6 +46,7 @@ from harborage.runtime.effects.children import AWAITED, SPAWNED, OnWaiting, Spaw
 from harborage.runtime.effects.dependencies import find_handle
 from harborage.runtime.effects.heavy import (
     DEFAULT_HEAVY_THRESHOLD,
+    Ending,
     Projection,
     is_kept_summary,
     kept,
@@ -80,7 +80,8 @@ from harborage.tools import (
     run_with_policy,
 )
 from harborage.tools.enums import ARTIFACT_FETCH, MAX_FETCH_BYTES
-from harborage.tools.errors import failure_reason, is_said_by_tool
+from harborage.tools.errors import TOOL_CHANGED_CODE, ToolChangedError, failure_reason, is_said_by_tool
+from harborage.tools.inputs import InputNeeded
 
 if TYPE_CHECKING:
     from harborage.artifacts import ArtifactStore
@@ -88,10 +89,11 @@ if TYPE_CHECKING:
     from harborage.events.bus import RunWriter
     from harborage.identity import Quadruple
     from harborage.tasks import TaskRegistry
-    from harborage.tools.model import CallServices
 
 _EXEMPT_TAG = "artifact"
 _NO_PAUSE = "a tool cannot pause its run by returning a RequestPause; return what is missing and let the planner ask"
+_NOTHING: Mapping[str, Any] = {}
+_NO_PERSON = "its peer asks a person, which only a run of a runtime can do"
 _RECOVERIES = {
     OnUnknown.RETRY: Recovery.RETRY,
     OnUnknown.PROBE: Recovery.RESOLVE,
@@ -140,26 +142,6 @@ class ParallelDispatchError(HarborageError):
         self.observation = observation
         self.for_planner = for_planner
         super().__init__(message)
-
-
-class _Ending:
-    """What becomes of the result of one call: its projection, made once, and what its event shows of it."""
-
-    __slots__ = ("_finish", "_redactor", "projection")
-
-    def __init__(self, finish: Callable[[ToolResult], Awaitable[Projection]], redactor: Redactor | None) -> None:
-        self._finish = finish
-        self._redactor = redactor
-        self.projection: Projection | None = None
-
-    async def show(self, result: ToolResult) -> ShownValue:
-        if isinstance(result.value, RequestPause):
-            return NOT_SHOWN
-        projection = self.projection = await self._finish(result)
-        if self._redactor is None or not projection.encoded:
-            return NOT_SHOWN
-        artifact_id = projection.llm.get("artifact_ref", "") if projection.is_heavy else ""
-        return shown_value(self._redactor, projection.encoded, artifact_id)
 
 
 class CatalogToolExecutor:
@@ -217,6 +199,8 @@ class CatalogToolExecutor:
         match decision:
             case CallTool():
                 result = await self._call(rc.quadruple, decision, rc.catalog, rc.tool_context, key="")
+                if isinstance(result.raw, InputNeeded):
+                    raise ToolInvokeError(decision.tool, _NO_PERSON)
                 return result.raw, result.llm
             case CallParallel():
                 return await self._parallel(rc, decision)
@@ -248,29 +232,33 @@ class CatalogToolExecutor:
         is_recorded: bool = True,
         tool_context: ToolContext = _NO_CONTEXT,
         of_run: OfRun = OfRun(),  # noqa: B008 - a frozen value
-        services: CallServices | None = None,
+        **offered: Any,
     ) -> ToolOutcome:
         """Make one call and return its outcome; a failure is an outcome, never an exception.
 
         Of a run that `is_recorded`, a heavy result is represented by its summary from here on: the artifact store has
-        it all. Otherwise the outcome holds the very value beside what the planner sees of it. `services` are what the
-        run offers to the tool.
+        it all. Otherwise the outcome holds the very value beside what the planner sees of it. `offered` is what the
+        run adds to the context of the call: its services, the answers that it goes on with.
 
         Raises:
             RunLeftError: the run has to be left before the tool is called.
         """
         try:
-            result = await self._call(who, call, view, tool_context, key=key, of_run=of_run, services=services)
+            result = await self._call(who, call, view, tool_context, key=key, of_run=of_run, offered=offered)
         except RunLeftError:
             raise
         except ToolInvokeError as error:
             if is_in_doubt(self.tool(call.tool), error.__cause__):
                 return unanswered(call.tool, error_reason(error.__cause__ or error))
+            if isinstance(error.__cause__, ToolChangedError):
+                return failed(error_text(error.__cause__), code=TOOL_CHANGED_CODE if offered.get("approved") else "")
             is_refusal = isinstance(error.__cause__, ToolRejectedError)
             code = INVALID_ARGS_CODE if self.refuses_args(call, view) else ""
             return failed(error_text(error), OutcomeStatus.REJECTED if is_refusal else OutcomeStatus.FAILED, code=code)
         except Exception as error:  # noqa: BLE001 - any failure of a call is its outcome
             return failed(error_reason(error))
+        if isinstance(result.raw, InputNeeded):
+            return ToolOutcome(OutcomeStatus.DONE, asks=result.raw)
         if not is_recorded:
             reduced = msgspec.UNSET if result.llm is result.raw else result.llm
             return ToolOutcome(OutcomeStatus.DONE, result.raw, reduced)
@@ -324,6 +312,11 @@ class CatalogToolExecutor:
         """Return the tool of that name, also one that the caller may not see."""
         descriptor = self._catalog.resolve(name)
         return None if descriptor is None else descriptor.tool
+
+    def mark_of(self, name: str) -> str:
+        """Return the mark of a tool that may change while a call of it waits for approval; empty for any other."""
+        mark: Callable[[], str] | None = getattr(self._catalog.resolve(name), "mark", None)
+        return "" if mark is None else mark()
 
     def takes_context(self, call: CallTool) -> bool:
         """Whether the function of a tool gets the context of its call."""
@@ -400,17 +393,19 @@ class CatalogToolExecutor:
         *,
         key: str,
         of_run: OfRun = OfRun(),  # noqa: B008 - a frozen value
-        services: CallServices | None = None,
+        offered: Mapping[str, Any] = _NOTHING,
     ) -> Projection:
         descriptor = self._descriptor(call.tool, view)
-        ending = _Ending(partial(self._finished, descriptor, who), self._redactor)
+        ending = Ending(partial(self._finished, descriptor, who), self._redactor)
         try:
             context = await self._context(who, call, key, tool_context)
-            context = context if services is None else replace(context, services=services)
+            context = replace(context, **offered) if offered else context
             show = None if self._redactor is None else ending.show
             step = (who.run_id, of_run.step) if of_run.step else None
             with accounting(current_account(), step):
                 result = await self._invoker.invoke(descriptor, call.args, context, of_run, show=show)
+            if isinstance(result.value, InputNeeded):
+                return Projection(result.value, None)
             is_pause = isinstance(result.value, RequestPause)
             projection = None if is_pause else ending.projection or await self._finished(descriptor, who, result)
         except asyncio.CancelledError as cancelled:

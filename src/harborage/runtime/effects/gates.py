@@ -70,10 +70,10 @@ class Gates:
     The gate for all guards every tool whatever its name, also one that is registered while runs are under way. With a
     `catalog` a tool whose policy can never ask of it is left out, as the catalog has it at that moment. With `make` a
     tool that says itself which of its calls need approval has a gate of its own, unless it is among the `named`: its
-    calls wait when the tool or the gate for all asks.
+    calls wait when the tool or the gate for all asks. `patterns` are of tools that peers list later, and that ask.
     """
 
-    __slots__ = ("_catalog", "_confirming", "_current", "_for_all", "_make", "_named", "_own", "_version")
+    __slots__ = ("_catalog", "_confirming", "_current", "_for_all", "_make", "_named", "_own", "_patterns", "_version")
 
     def __init__(
         self,
@@ -83,7 +83,9 @@ class Gates:
         policies: ApprovalPolicy | Mapping[str, ApprovalPolicy] | None = None,
         catalog: ToolCatalog | None = None,
         make: Callable[[ApprovalPolicy], ApprovalGate] | None = None,
+        patterns: tuple[str, ...] = (),
     ) -> None:
+        self._patterns = patterns
         by_name, policy = (policies, None) if isinstance(policies, Mapping) else ({}, policies)
         self._named = {name: _Guard(gate, by_name.get(name)) for name, gate in ({} if named is None else named).items()}
         self._for_all = None if for_all is None else _Guard(for_all, policy)
@@ -179,7 +181,8 @@ class Gates:
         unasked = (name for name, tool in tools.items() if (guard := self._guard(name)) and not guard.may_ask(tool))
         if self._for_all is not None:
             return GatedTools(is_all=True, exempt=frozenset(unasked))
-        return GatedTools(names=frozenset({*self._named, *self._own}).difference(unasked))
+        names = frozenset({*self._named, *self._own}).difference(unasked)
+        return GatedTools(names=names, patterns=self._patterns)
 
     def _own_guard(self, name: str) -> _Guard | None:
         """The gate that a tool asks for itself; the one that it has already if it asks for the same."""
@@ -228,6 +231,7 @@ def approval_gates(
     ttl: timedelta,
     clock: Timers,
     grants: Grants | None = None,
+    patterns: tuple[str, ...] = (),
 ) -> Gates:
     """The gates of an assembled runtime. One policy is for all tools, a mapping for those it names."""
 
@@ -237,8 +241,8 @@ def approval_gates(
         return ApprovalGate(policy, pauses, bus, redactor, timeout=ttl, clock=clock, grants=grants)
 
     if policies is None or type(policies) is AlwaysApprove:
-        return Gates(catalog=catalog, make=gate)
+        return Gates(catalog=catalog, make=gate, patterns=patterns)
     if isinstance(policies, Mapping):
         named = {name: gate(policy) for name, policy in policies.items()}
-        return Gates(named, policies=policies, catalog=catalog, make=gate)
+        return Gates(named, policies=policies, catalog=catalog, make=gate, patterns=patterns)
     return Gates(for_all=gate(policies), policies=policies, catalog=catalog, make=gate)

@@ -7,6 +7,7 @@ encoding however many readers it has. Reducing one never fails a call.
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from datetime import UTC
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,15 @@ from harborage import codec
 from harborage.artifacts import ArtifactScope, ArtifactStore
 from harborage.artifacts.media import kept_media
 from harborage.clock import SYSTEM_CLOCK, Clock, timers_of
+from harborage.events import NOT_SHOWN, ShownValue, shown_value
+from harborage.planner import RequestPause
 from harborage.runtime.effects.user_code import STORE_TIMEOUT_S, bounded
+from harborage.tools.inputs import InputNeeded
 
 if TYPE_CHECKING:
+    from harborage.events import Redactor
     from harborage.identity import Quadruple
+    from harborage.tools import ToolResult
 
 DEFAULT_HEAVY_THRESHOLD = 32 * 1024
 """Bytes of JSON from which a result is heavy, by default."""
@@ -218,3 +224,23 @@ def _cut(encoded: bytes) -> str:
         return encoded.decode(errors="replace")
     # A character that the cut falls into is left out whole.
     return encoded[:PREVIEW_TOTAL_MAX_BYTES].decode(errors="ignore") + _CUT
+
+
+class Ending:
+    """What becomes of the result of one call: its projection, made once, and what its event shows of it."""
+
+    __slots__ = ("_finish", "_redactor", "projection")
+
+    def __init__(self, finish: Callable[[ToolResult], Awaitable[Projection]], redactor: Redactor | None) -> None:
+        self._finish = finish
+        self._redactor = redactor
+        self.projection: Projection | None = None
+
+    async def show(self, result: ToolResult) -> ShownValue:
+        if isinstance(result.value, RequestPause | InputNeeded):
+            return NOT_SHOWN
+        projection = self.projection = await self._finish(result)
+        if self._redactor is None or not projection.encoded:
+            return NOT_SHOWN
+        artifact_id = projection.llm.get("artifact_ref", "") if projection.is_heavy else ""
+        return shown_value(self._redactor, projection.encoded, artifact_id)

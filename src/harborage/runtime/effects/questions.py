@@ -149,7 +149,7 @@ class WorkflowWaits:
         asked = PauseRequest(
             identity=live.base.quadruple,
             reason=PauseReason.AWAIT_INPUT,
-            payload={"question": question.question, "schema": question.schema},
+            payload=question.payload,
             deadline=until,
             key=f"ask:{live.key(call)}",
         )

@@ -25,6 +25,7 @@ from harborage.runtime.effects.executor import CatalogToolExecutor
 from harborage.runtime.effects.gates import Gates
 from harborage.runtime.effects.hooks import Hooks
 from harborage.runtime.effects.model_recording import ModelRecorder
+from harborage.runtime.effects.sealing import Seals
 from harborage.runtime.effects.user_code import PlannerLimit, bounded
 from harborage.runtime.loop.state import ControlErrors
 from harborage.state.errors import DatabaseError
@@ -69,6 +70,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     `hooks` are those of the agent's capabilities; None without any. `approvals` are what operators decided over what
     the gates say.
     `answer_type` makes of a type how answers of people become its values.
+    `seals` keep what peers gave to be given back, and nobody may read.
     `has_output` says that the agent declares the type of its output, so that its answers are more than text.
     """
 
@@ -100,6 +102,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     publishes_with_record: bool = False
     hooks: Hooks | None = None
     has_output: bool = False
+    seals: Seals | None = None
     answer_type: Callable[[Any], Any] | None = None
     logger: logging.Logger = logging.getLogger("harborage.runtime")
 

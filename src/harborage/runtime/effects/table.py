@@ -343,6 +343,8 @@ class AgentEffects:
         if (impossible := self._impossible(live, wanted)) is not None:
             return impossible
         tool, (step, named) = self._tool_of(live, wanted.tool), live.named(call)
+        executor = self._catalog_executor(live)
+        mark = "" if executor is None else executor.mark_of(wanted.tool)  # as it is now that the person is asked
         request = ApprovalRequest(
             tool=wanted.tool,
             args=wanted.args,
@@ -366,7 +368,7 @@ class AgentEffects:
                 is_repeated=call.begun > 0,
             )
             await live.mailbox.wait_for_answers()  # one commit has the answer's effect and its consumption
-            return Approval(args=args)
+            return Approval(args=args, tool=mark)
         except asyncio.CancelledError as cancelled:
             if isinstance(cancelled.__cause__, ApprovalCancelledError):
                 live.unanswered += (cancelled.__cause__.token,)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from harborage.errors import HarborageError, InvalidOptionError, error_reason
 from harborage.events import EventType, ToolProgressPayload
@@ -21,19 +22,24 @@ from harborage.planner.answers import AnswerInvalidError
 from harborage.runtime.durable.journal import Done, raw
 from harborage.runtime.effects.questions import answered, check_answer
 from harborage.runtime.loop.agent_calls import CHILD_OF_CALL, ChildOfCall, outcome_of
+from harborage.runtime.loop.dispatch import ContinuedCall
 from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome
 from harborage.runtime.loop.pauses import PauseRequest
-from harborage.runtime.loop.workflow_waits import Question
+from harborage.runtime.loop.workflow_waits import Question, input_answer
 from harborage.tools import OfRun
 from harborage.tools.errors import QuestionExpiredError, QuestionRejectedError, ToolError, ToolFailedError
+from harborage.tools.inputs import InputAction, InputAnswer
 
 if TYPE_CHECKING:
     from harborage.clock import Timer
+    from harborage.planner import CallTool
     from harborage.runtime.durable.steps import StepCall
     from harborage.runtime.effects.executor import CatalogToolExecutor
     from harborage.runtime.effects.questions import Questions
     from harborage.runtime.effects.run_resources import LiveRun
+    from harborage.runtime.effects.sealing import Seals
     from harborage.runtime.effects.services import AgentServices
+    from harborage.tools.inputs import InputGiven, InputQuestion
     from harborage.tools.invoke import AttemptScope
 
 PROGRESS_EVERY_S: Final = 0.1
@@ -134,6 +140,30 @@ class ToolServices:
             raise QuestionRejectedError(question, given.reason)
         return given.value if reader is None else reader.decode(given.value)
 
+    async def put(self, question: InputQuestion, source: str, tool: str, expires: timedelta) -> InputAnswer:
+        import os
+        import platform  # few calls are asked anything by their peer
+
+        if question.declined:
+            return InputAnswer(question.key, InputAction.DECLINE, declined=question.declined)
+        asked = Question(question.message, question.schema, server=source, tool=tool, url=question.url)
+        self._asked += 1
+        key, services, who = self._key(f"ask{self._asked}"), self._services, self._live.base.quadruple
+        own, until = services.stamp.now() + expires, services.answer_by(None, self._live.base.budget.deadline)
+        step, call_id = self._live.named(self._call)
+        request = PauseRequest(
+            identity=who,
+            reason=PauseReason.AWAIT_INPUT,
+            payload=asked.payload | {"bound_to": f"process {os.getpid()} on {platform.node()}"},
+            deadline=own if until is None else min(until, own),
+            key=f"ask:{key}",
+            step=step,
+            call_id=call_id,
+        )
+        with self._waiting():
+            pause = await self._questions.ask(self._live, key, request, partial(check_answer, asked))
+        return input_answer(question, answered(asked, pause))
+
     async def run(self, agent: Any, goal: str) -> Any:
         if not callable(getattr(agent, "setup", None)):
             raise InvalidOptionError("ctx.run", agent, "an agent, such as harborage.Agent(…), and its goal")
@@ -198,24 +228,37 @@ def make_call(
     """Make a call of a tool; one whose function takes the context of the call is offered what the run has for it."""
     step, call_id = live.named(call)
     before = None if live.mailbox.outbox is None else live.mailbox.outbox.flush_before
+    going_on = call.payload if isinstance(call.payload, ContinuedCall) else None
+    wanted: CallTool = call.payload if going_on is None else going_on.call
     make = partial(
         executor.call,
         live.base.quadruple,
-        call.payload,
+        wanted,
         live.base.catalog,
         key=live.key(call),
         is_recorded=services.is_recorded,
         tool_context=live.base.tool_context,
         of_run=OfRun(lambda delay_s: live.retrying(call, delay_s, services.stamp.now()), step, call_id, before),
     )
-    if not executor.takes_context(call.payload):
+    if not executor.takes_context(wanted):
         return make()
-    return _with_services(make, ToolServices(services, questions, executor, live, call))
+    offered = ToolServices(services, questions, executor, live, call)
+    if going_on is not None and going_on.approved:
+        make = partial(make, approved=going_on.approved)
+    return _with_services(make, offered, services.seals, None if going_on is None else going_on.given)
 
 
-async def _with_services(make: Callable[..., Awaitable[ToolOutcome]], services: ToolServices) -> ToolOutcome:
+async def _with_services(
+    make: Callable[..., Awaitable[ToolOutcome]], services: ToolServices, seals: Seals | None, given: InputGiven | None
+) -> ToolOutcome:
+    """Make a call; the state that a peer wants back is sealed where it is recorded."""
     try:
-        return await make(services=services)
+        if given is not None and given.state and seals is not None:
+            given = replace(given, state=await seals.open(given.state))
+        outcome = await make(services=services, given=given)
+        if outcome.asks is None or not outcome.asks.state or seals is None:
+            return outcome
+        return replace(outcome, asks=replace(outcome.asks, state=await seals.seal(outcome.asks.state)))
     finally:
         services.close()
 

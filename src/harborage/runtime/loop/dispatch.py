@@ -29,7 +29,9 @@ from harborage.runtime.loop.outcome import (
     joined,
     kept_or_raised,
 )
-from harborage.runtime.loop.workflow_waits import WAITS, wait_in_workflow
+from harborage.runtime.loop.workflow_waits import ASK_STEP, WAITS, Question, input_answer, wait_in_workflow
+from harborage.tools.errors import TOOL_CHANGED_CODE
+from harborage.tools.inputs import InputAction, InputAnswer, InputGiven, InputNeeded, InputQuestion
 
 if TYPE_CHECKING:
     from harborage.runtime.loop.seam import Durable
@@ -42,13 +44,15 @@ Acting = CallTool | CallParallel | SpawnTask | AwaitTask
 class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer to a gated call: the arguments it may be made with, or why it may not, with the code of a failure.
 
-    One `is_held_back` because its run is a rehearsal; no person was asked.
+    One `is_held_back` because its run is a rehearsal; no person was asked. `tool` is a mark of the tool as it was when
+    the person was asked, where it may change meanwhile.
     """
 
     args: bytes = b""
     refusal: str = ""
     code: str = ""
     is_held_back: bool = False
+    tool: str = ""
 
 
 class Called(msgspec.Struct, frozen=True):
@@ -56,6 +60,22 @@ class Called(msgspec.Struct, frozen=True):
 
     call: CallTool
     outcome: ToolOutcome
+
+
+class ContinuedCall(msgspec.Struct, frozen=True, tag_field="type", tag="CallTool", omit_defaults=True):
+    """A call that goes on with the answers that it needed, or was approved of a tool with this mark. It is read as the
+    call that it was, too."""
+
+    tool: str
+    args: bytes = b"{}"
+    call_id: str = ""
+    given: InputGiven | None = None
+    approved: str = ""
+
+    @property
+    def call(self) -> CallTool:
+        """The call itself."""
+        return CallTool(self.tool, self.args, self.call_id)
 
 
 class Dispatched(msgspec.Struct, frozen=True, array_like=True):
@@ -110,24 +130,59 @@ async def dispatch_by_executor(decision: Any, run: RunState, io: Durable) -> Dis
     return dispatched
 
 
-async def call_tool(call: CallTool, run: RunState, io: Durable, *, branch: int | None = None) -> ToolOutcome:
-    """Make one call, after the approval it may need; `branch` is its place in a parallel call."""
+async def call_tool(
+    call: CallTool | ContinuedCall, run: RunState, io: Durable, *, branch: int | None = None
+) -> ToolOutcome:
+    """Make one call, after the approval it may need; `branch` is its place in a parallel call.
+
+    One whose tool has changed since it was approved is put to a person once more, with what has changed.
+    """
     try:
         if run.hooks or call.tool in run.gated_tools:
-            allowed = await _approved(call, run, io)
+            allowed = await _approved(_bare(call), run, io)
             if isinstance(allowed, ToolOutcome):
                 return allowed
             call = allowed
         if run.is_workflow and call.tool in WAITS:
-            return await wait_in_workflow(call, io)
+            return await wait_in_workflow(_bare(call), io)
         if (sub := run.sub_agents.get(call.tool)) is not None:
             key = f"{run.who.run_id}/{run.steps}" if branch is None else f"{run.who.run_id}/{run.steps}.{branch}"
-            outcome = await call_agent(sub, call, key, run, io)
+            outcome = await call_agent(sub, _bare(call), key, run, io)
         else:
             outcome = await io.step(f"tool.{call.tool}", call)
+            while outcome.code == TOOL_CHANGED_CODE:
+                asked = Confirmation(_bare(call), outcome.error)
+                again = _answered(call, await io.step(f"confirm.{call.tool}", asked))
+                if isinstance(again, ToolOutcome):
+                    return again
+                call = again
+                outcome = await io.step(f"tool.{call.tool}", call)
+            if outcome.asks is not None:
+                outcome = await _with_answers(call, outcome, io)
     except StepInterruptedError as cut:
         return failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
-    return await _seen(call, outcome, io) if "after_tool" in run.hooks else outcome
+    return await _seen(_bare(call), outcome, io) if "after_tool" in run.hooks else outcome
+
+
+def _bare(call: CallTool | ContinuedCall) -> CallTool:
+    return call.call if isinstance(call, ContinuedCall) else call
+
+
+async def _with_answers(call: CallTool | ContinuedCall, outcome: ToolOutcome, io: Durable) -> ToolOutcome:
+    """The outcome of a call whose peer asked a person first; each time it goes on is an effect of its own."""
+    while (needed := outcome.asks) is not None:
+        answers = [await _answer_to(one, needed, io) for one in needed.questions]
+        given = InputGiven(tuple(answers), needed.state, needed.round)
+        outcome = await io.step(f"tool.{call.tool}", ContinuedCall(call.tool, call.args, call.call_id, given))
+    return outcome
+
+
+async def _answer_to(question: InputQuestion, needed: InputNeeded, io: Durable) -> InputAnswer:
+    """The answer of a person to a question of a peer; that they did not answer is one, too."""
+    if question.declined:
+        return InputAnswer(question.key, InputAction.DECLINE, declined=question.declined)
+    asked = Question(question.message, question.schema, server=needed.source, tool=needed.tool, url=question.url)
+    return input_answer(question, await io.step(ASK_STEP, asked))
 
 
 def _is_guarded(call: CallTool, run: RunState) -> bool:
@@ -135,7 +190,7 @@ def _is_guarded(call: CallTool, run: RunState) -> bool:
     return "before_tool" in run.hooks or call.tool in run.gated_tools
 
 
-async def _approved(call: CallTool, run: RunState, io: Durable) -> CallTool | ToolOutcome:
+async def _approved(call: CallTool, run: RunState, io: Durable) -> CallTool | ContinuedCall | ToolOutcome:
     """The call as hooks and approvers allow it, or the outcome of one that was refused.
 
     A person whom a hook had asked about the call is not asked again.
@@ -153,10 +208,12 @@ async def _approved(call: CallTool, run: RunState, io: Durable) -> CallTool | To
     return call
 
 
-def _answered(call: CallTool, approval: Approval) -> CallTool | ToolOutcome:
+def _answered(call: CallTool | ContinuedCall, approval: Approval) -> CallTool | ContinuedCall | ToolOutcome:
     if approval.refusal:
         status = OutcomeStatus.HELD_BACK if approval.is_held_back else OutcomeStatus.REJECTED
         return failed(approval.refusal, status, code=approval.code)
+    if approval.tool:
+        return ContinuedCall(call.tool, approval.args, call.call_id, approved=approval.tool)
     return CallTool(call.tool, approval.args, call.call_id)
 
 
@@ -184,7 +241,8 @@ async def _allowed(decision: Any, run: RunState, io: Durable) -> Any:
     match decision:
         case CallTool() if _is_guarded(decision, run):
             try:
-                return await _approved(decision, run, io)
+                allowed = await _approved(decision, run, io)
+                return allowed if isinstance(allowed, ToolOutcome) else _bare(allowed)
             except StepInterruptedError as cut:
                 return failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
         case CallParallel() if any(_is_guarded(call, run) for call in decision.branches):
@@ -221,7 +279,7 @@ async def _approved_branch(call: CallTool, run: RunState, io: Durable) -> CallTo
         answer = failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
     if isinstance(answer, ToolOutcome):
         raise ToolCallFailedError(answer)
-    return answer
+    return _bare(answer)
 
 
 async def _call_parallel(decision: CallParallel, run: RunState, io: Durable) -> ToolOutcome:

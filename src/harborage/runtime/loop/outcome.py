@@ -32,6 +32,7 @@ from harborage.runtime.loop.joins import (
     normalise_join,
     successes_needed,
 )
+from harborage.tools.inputs import InputNeeded
 
 if TYPE_CHECKING:
     pass
@@ -58,6 +59,7 @@ class ToolOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `for_planner` is the reduced form of a heavy result, present only when it differs. `code` is the kind of a failure
     that a planner can do something about. `branches` are the statuses of a parallel call, where not all are done.
+    `asks` is what the call needs of a person before it goes on; such an outcome is not the last one of its call.
     """
 
     status: OutcomeStatus
@@ -65,6 +67,7 @@ class ToolOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     for_planner: Any = msgspec.UNSET
     code: str = ""
     branches: tuple[str, ...] = ()
+    asks: InputNeeded | None = None
 
     @property
     def seen(self) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -81,10 +82,11 @@ class Durable(Protocol):
 class GatedTools(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which tools need approval, as a run records it when it starts: those of these names, or all but the exempt.
 
-    Over that, an operator has `forced` some and `waived` others.
+    Over that, an operator has `forced` some and `waived` others. `patterns` are of tools that a peer may list later.
     """
 
     names: frozenset[str] = frozenset()
+    patterns: tuple[str, ...] = ()
     is_all: bool = False
     exempt: frozenset[str] = frozenset()
     forced: frozenset[str] = frozenset()
@@ -93,7 +95,9 @@ class GatedTools(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def __contains__(self, tool: object) -> bool:
         if tool in self.forced or tool in self.waived:
             return tool in self.forced
-        return tool not in self.exempt if self.is_all else tool in self.names
+        if self.is_all:
+            return tool not in self.exempt
+        return tool in self.names or any(fnmatchcase(str(tool), one) for one in self.patterns)
 
 
 class ModelOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

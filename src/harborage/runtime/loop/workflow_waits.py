@@ -17,6 +17,7 @@ from harborage.runtime.loop.arrivals import StepInterruptedError
 from harborage.runtime.loop.errors import PayloadInvalidError
 from harborage.runtime.loop.outcome import OutcomeStatus, ToolOutcome, failed
 from harborage.tools.errors import ToolInvalidArgsError
+from harborage.tools.inputs import InputAction, InputAnswer, InputQuestion
 
 if TYPE_CHECKING:
     from harborage.planner import CallTool
@@ -52,11 +53,26 @@ class Receive(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Question(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a workflow asks a person. `schema` is the JSON schema of the answer, `expires` until when it may come."""
+    """What a workflow asks a person. `schema` is the JSON schema of the answer, `expires` until when it may come.
+
+    A question that comes from a peer, not from the program, says so: `server` and `tool` name it, and with a `url` the
+    person goes there, and answers whether that is done.
+    """
 
     question: str
     schema: dict[str, Any] = {}
     expires: datetime | None = None
+    server: str = ""
+    tool: str = ""
+    url: str = ""
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """What the pause shows."""
+        asked: dict[str, Any] = {"question": self.question, "schema": self.schema}
+        if self.server:
+            asked |= {"server": self.server, "tool": self.tool, "message": self.question}
+        return asked | ({"url": self.url} if self.url else {})
 
 
 class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -111,3 +127,13 @@ async def wait_in_workflow(call: CallTool, io: Durable) -> ToolOutcome:
     except StepInterruptedError as cut:
         return failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
     return ToolOutcome(OutcomeStatus.DONE, codec.to_plain(answered))
+
+
+def input_answer(question: InputQuestion, answered: Answered) -> InputAnswer:
+    """The answer to a question of a peer: none in time is a cancellation, a refusal declines it."""
+    if answered.is_expired:
+        return InputAnswer(question.key, InputAction.CANCEL)
+    is_refused = answered.is_rejected or (bool(question.url) and answered.value is not True)
+    if is_refused:
+        return InputAnswer(question.key, InputAction.DECLINE)
+    return InputAnswer(question.key, InputAction.ACCEPT, None if question.url else answered.value)

@@ -26,6 +26,7 @@ from harborage.events import (
 from harborage.identity import Identity
 from harborage.protocol.methods import ADDED_METHODS, Capability, TokenScope
 from harborage.protocol.wire.common import Request
+from harborage.protocol.wire.mcp import ServerState
 from harborage.protocol.wire.posture import (
     GovernancePosture,
     MetricsSnapshot,
@@ -172,11 +173,12 @@ async def _counters(call: Call, _: Request) -> RuntimeCounters:
         store.count_runs(replace(mine, kinds=(TaskKind.BACKGROUND,))),
         store.count_sessions(SessionListQuery(tenants=(tenant,), states=(SessionState.RUNNING,))),
     )
+    servers = await call.services.mcp.list(Identity(tenant, call.who.user_id, call.who.session_id))
     return RuntimeCounters(
         events_per_second=_events_a_second(call),
         tasks_running=running.total,
         background_jobs_active=background.total,
-        mcp_connections_healthy=0,
+        mcp_connections_healthy=sum(one.state is ServerState.ONLINE for one in servers),
         sessions_active=sessions,
         snapshot_at=_now_ms(call),
     )

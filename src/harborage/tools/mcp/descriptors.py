@@ -39,21 +39,22 @@ CallOther: TypeAlias = Callable[[str, bytes, CallContext[Any]], Awaitable[ToolRe
 
 
 class MCPTool(ToolDescriptor[Any], frozen=True, dict=True, kw_only=True):
-    """A tool of a server. It is given the services of its run, for its progress and its questions."""
+    """A tool of a server. It is given the services of its run, for its progress and its questions. `mark` returns the
+    digest of what the server says of it now."""
 
     takes_context: bool = True
-    digest: str = ""
+    mark: Callable[[], str] | None = None
 
 
 def describe(
-    server: MCP, listing: Listing, *, call: CallTool, read: CallOther, get: CallOther
+    server: MCP, listing: Listing, *, call: CallTool, read: CallOther, get: CallOther, mark: Callable[[str], str]
 ) -> tuple[tuple[ToolDescriptor[Any], ...], tuple[str, ...]]:
     """Return what a server lists as tools, and why others of it are left out."""
     found: list[ToolDescriptor[Any]] = []
     left_out: list[str] = []
     for remote in listing.tools:
         try:
-            found.append(_tool(server, remote, call))
+            found.append(_tool(server, remote, call, mark))
         except (UnsupportedTypeError, ValueError) as error:
             reason = cleaned(str(error).partition("\n")[0], 300)
             left_out.append(f"the tool {cleaned(remote.name, 80)!r} is left out: {reason}")
@@ -62,7 +63,7 @@ def describe(
     return tuple(found), tuple(left_out)
 
 
-def _tool(server: MCP, remote: RemoteTool, call: CallTool) -> ToolDescriptor[Any]:
+def _tool(server: MCP, remote: RemoteTool, call: CallTool, mark: Callable[[str], str]) -> ToolDescriptor[Any]:
     effect = _effect(server, remote)
     is_safe = effect in (SideEffect.PURE, SideEffect.READ)
     may_repeat = server.may_repeat(remote.name) or (server.trust_hints and remote.is_idempotent)
@@ -92,7 +93,7 @@ def _tool(server: MCP, remote: RemoteTool, call: CallTool) -> ToolDescriptor[Any
         validate_args=checked.validate_args,
         approval="always" if server.wants_approval(remote.name) else None,
         unavailable=remote.problem,
-        digest=remote.digest,
+        mark=partial(mark, remote.name),
     )
 
 

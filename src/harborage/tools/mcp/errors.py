@@ -22,10 +22,14 @@ MOST_TEXT: Final = 4_000
 _UNSHOWN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 
 
+# Sequences that a terminal acts on: colours and cursor, titles, single commands.
+_ESCAPES: Final = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|.)?")
+
+
 def cleaned(text: str, most: int = MOST_TEXT) -> str:
     """Return a text from outside as a person and a model may be shown it: bounded, without control characters."""
     text = text.replace("\r\n", "\n")
-    clean = _UNSHOWN.sub("", text[: 2 * most])
+    clean = _UNSHOWN.sub("", _ESCAPES.sub("", text[: 2 * most]))
     return clean if len(clean) <= most and len(text) <= 2 * most else f"{clean[:most]}…"
 
 

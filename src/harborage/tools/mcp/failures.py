@@ -5,6 +5,7 @@ By type, code and status only, whatever the words of the server say.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import mcp_types as types
@@ -30,7 +31,13 @@ class LostSession(NamedTuple):
 
 
 def failure_of(
-    error: Exception, *, server: str, tool: str, connection: Connection, exchange: Exchange
+    error: Exception,
+    *,
+    server: str,
+    tool: str,
+    connection: Connection,
+    exchange: Exchange,
+    mask: Callable[[str], str],
 ) -> Exception | LostSession:
     """Return what a failed request means: the error that the call ends with, or that the session is lost."""
     if exchange.too_large:
@@ -40,8 +47,9 @@ def failure_of(
     status = exchange.status
     if status == 401:
         return MCPAuthError(server)
-    if status == 404 and not connection.is_modern:
-        return LostSession()
+    is_refused = status == 404 or (status == 400 and error.message == _STAND_IN)
+    if is_refused and not connection.is_modern:
+        return LostSession()  # servers say either of a session that they do not know
     if error.code == types.REQUEST_TIMEOUT:
         text = f"MCP server {server!r}: {tool}: it did not answer in time"
         return ToolUnansweredError(text, error_class=ErrorClass.TIMEOUT)
@@ -50,7 +58,7 @@ def failure_of(
     if status >= 400 and error.message == _STAND_IN:
         return MCPRequestError(server, f"{tool}: it answered with the status {status}", _class_of_status(status))
     error_class = ErrorClass.SERVER if error.code == types.INTERNAL_ERROR else ErrorClass.PERMANENT
-    return MCPRequestError(server, f"{tool}: {cleaned(error.message, _MOST)}", error_class)
+    return MCPRequestError(server, f"{tool}: {cleaned(mask(error.message), _MOST)}", error_class)
 
 
 def is_of_connection(error: Exception) -> bool:

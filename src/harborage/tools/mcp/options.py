@@ -181,6 +181,12 @@ class MCP:
         """Whether the operator wants calls of a tool approved."""
         return any(fnmatchcase(tool, one) for one in self.approve)
 
+    @property
+    def approval_patterns(self) -> tuple[str, ...]:
+        """Patterns of the names in the catalog of tools that a person must approve, before any of them is listed."""
+        name = self.name.replace("[", "[[]").replace("*", "[*]").replace("?", "[?]")
+        return tuple(f"{name}_{one}{mark}" for one in self.approve for mark in ("", "_??????"))
+
     def open(self, services: SourceServices) -> OpenSource:
         """Return the open source of its tools; it connects to nothing yet."""
         from harborage.tools.mcp.source import OpenMCP  # loaded by a runtime that has such a server
@@ -210,6 +216,10 @@ class MCP:
             text = f"MCP({self.name!r}): env and folder are for command=; a server at url= takes headers or auth"
             raise InvalidOptionError("env", "", message=text)
         self._check_policies()
+        for option, is_asked in (("sampling", self.sampling is not Sampling.OFF), ("pin", self.pin)):
+            if is_asked:
+                text = f"MCP({self.name!r}): {option} has no effect in this version; leave it out"
+                raise InvalidOptionError(option, getattr(self, option), message=text)
         if importlib.util.find_spec("mcp") is None:
             raise MissingExtraError("mcp", f"MCP({self.name!r})")
 

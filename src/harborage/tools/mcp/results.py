@@ -14,9 +14,31 @@ from harborage.tools.mcp.errors import MCPRequestError, MCPToolError, cleaned
 from harborage.tools.model import ToolResult
 
 if TYPE_CHECKING:
+    from harborage.secrets import SecretReader
     from harborage.tools.model import CallContext
 
 _MOST_SHOWN: Final = 200
+
+
+def masked(result: Any, secrets: SecretReader) -> Any:
+    """Return a result without the secrets that its server was given: it may echo them."""
+    if not secrets.has_read:
+        return result
+    for one in result.content:
+        if one.type == "text":
+            one.text = secrets.mask(one.text)
+    result.structured_content = _masked(result.structured_content, secrets)
+    return result
+
+
+def _masked(value: Any, secrets: SecretReader) -> Any:
+    if isinstance(value, str):
+        return secrets.mask(value)
+    if isinstance(value, list):
+        return [_masked(one, secrets) for one in value]
+    if isinstance(value, dict):
+        return {name: _masked(one, secrets) for name, one in value.items()}
+    return value
 
 
 async def result_of(result: Any, server: str, tool: str, call: CallContext[Any]) -> ToolResult:

@@ -2,49 +2,39 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import mcp_types as types
-import msgspec
-from pydantic import TypeAdapter
 
+from harborage.clock import sleep
 from harborage.concurrency import CancelScope, Crew
 from harborage.errors import error_reason
-from harborage.identity import IdentityMissingError
-from harborage.secrets import SecretMissingError
+from harborage.secrets import SecretMissingError, SecretReader
 from harborage.tools.enums import ErrorClass
-from harborage.tools.errors import ToolError, ToolInvalidArgsError, ToolUnansweredError
+from harborage.tools.mcp.calls import CONNECT_S, Calls
 from harborage.tools.mcp.connection import Connection, NotConnectedError
-from harborage.tools.mcp.descriptors import Described, describe
-from harborage.tools.mcp.errors import MCPError, MCPRequestError, MCPUnreachableError
-from harborage.tools.mcp.failures import LostSession, failure_of, is_of_connection, why_unopened
+from harborage.tools.mcp.descriptors import describe
+from harborage.tools.mcp.errors import MCPError, MCPUnreachableError
+from harborage.tools.mcp.failures import LostSession, why_unopened
 from harborage.tools.mcp.http import EXCHANGE, Exchange, http_transport
 from harborage.tools.mcp.listing import PAGE_S, read_listing
 from harborage.tools.mcp.pool import Pool
-from harborage.tools.mcp.results import contents_of, prompt_text, result_of
 from harborage.tools.mcp.status import ServerStatus
 from harborage.tools.mcp.stdio import Program, stdio_transport
 from harborage.tools.mcp.streams import Watch, dropped_text
-from harborage.tools.mcp.values import KEY_META, Listing, ServerTransport
-from harborage.tools.model import ToolResult
+from harborage.tools.mcp.values import Listing, RawHTML, RemoteTool, ServerTransport
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
     from harborage.tools.mcp.options import MCP
-    from harborage.tools.model import CallContext, ToolDescriptor
+    from harborage.tools.model import ToolDescriptor
     from harborage.tools.sources import SourceServices
-
-CONNECT_S: Final = 25.0
-"""Seconds that a call waits for a connection at most."""
-
-_ENDED_S: Final = 1.0
-_RESULT: Final[TypeAdapter[Any]] = TypeAdapter(types.CallToolResult | types.InputRequiredResult)
-_IDENTITY: Final = ("tenant", "user", "session")
 
 
 class OpenMCP:
@@ -56,10 +46,13 @@ class OpenMCP:
         self.services = services
         self._logger = services.logger
         self._crew = Crew(self._failed)
+        self._secrets = SecretReader(clock=services.clock)
         self._pool = self._make_pool()
+        self._calls = Calls(server, services, self._pool, self.status, self._secrets, self._current)
         self._listing: Listing | None = None
         self._described: tuple[ToolDescriptor[Any], ...] = ()
         self._is_stale = False
+        self.is_html_trusted = server.raw_html is RawHTML.TRUSTED
         self._tokens = 0
         self._exchange = Exchange()
         self._program: Program | None = None
@@ -107,18 +100,36 @@ class OpenMCP:
             try:
                 await (connection.session.list_tools() if connection.is_modern else connection.session.send_ping())
             except Exception as error:
-                await self._wait_for_end(connection, error)
-                raise self._error(error, connection, "ping") from error
+                raise await self._error(error, connection, "ping") from error
             return clock.monotonic() - began
         raise MCPUnreachableError(self.server.name, f"it did not answer within {PAGE_S:g} s", ErrorClass.TIMEOUT)
 
     async def _opened(self, connection: Connection) -> None:
         self._pool.asks_on_connection = not connection.is_modern and self._may_ask
         await self._list(connection)
+        if self.server.keep_alive > timedelta() and not self._crew.is_closed:
+            self._crew.start(self._keep_alive(connection), f"keeping the MCP server {self.server.name} alive")
+
+    async def _keep_alive(self, connection: Connection) -> None:
+        """Ask the server at intervals whether it lives; one that does not answer is connected to anew."""
+        while True:
+            await sleep(self.services.clock, self.server.keep_alive.total_seconds())
+            if not connection.is_open:
+                return
+            try:
+                await self.probe()
+            except MCPError as error:
+                self._logger.warning("%s", error)
+                connection.close_soon()
+                return
 
     @property
     def _may_ask(self) -> bool:
-        return False
+        return self.server.elicitation or bool(self.server.roots)
+
+    async def _error(self, error: Exception, connection: Connection, what: str) -> Exception:
+        found = await self._calls.failure(error, connection, Exchange(), what)
+        return MCPError(self.server.name, "it lost the session") if isinstance(found, LostSession) else found
 
     async def _list(self, connection: Connection) -> None:
         self._is_stale = False
@@ -128,8 +139,8 @@ class OpenMCP:
                 listing = await read_listing(connection, self.services.limits, clock.now())
             except Exception as error:
                 self._is_stale = True
-                await self._wait_for_end(connection, error)
-                reason = f"its tools cannot be listed: {error_reason(self._error(error, connection, 'tools/list'))}"
+                found = await self._error(error, connection, "tools/list")
+                reason = f"its tools cannot be listed: {getattr(found, 'reason', '') or error_reason(found)}"
                 raise MCPUnreachableError(self.server.name, reason) from error
         if scope.was_cancelled:
             self._is_stale = True
@@ -144,12 +155,32 @@ class OpenMCP:
         ):  # fmt: skip
             return
         self._described, left_out = describe(
-            self.server, listing, call=self._call_tool, read=self._read_resource, get=self._get_prompt
+            self.server,
+            listing,
+            call=self._calls.call_tool,
+            read=self._calls.read_resource,
+            get=self._calls.get_prompt,
+            mark=self._mark,
         )
         for text in (*listing.warnings, *left_out, *self._unmatched(listing)):
             self._logger.warning("MCP server %r: %s", self.server.name, text)
         for tool, why in self._dropped.items():
             self._logger.warning(dropped_text(self.server.name, tool, why))
+
+    def _mark(self, tool: str) -> str:
+        found = self._listed(tool)
+        return "" if found is None else found.digest
+
+    def _listed(self, tool: str) -> RemoteTool | None:
+        listed = () if self._listing is None else self._listing.tools
+        return next((one for one in listed if one.name == tool), None)
+
+    async def _current(self, tool: str, *, is_approved: bool) -> RemoteTool | None:
+        """Return a tool as its server lists it now: asked again before an approved call, and after it said that
+        something has changed."""
+        if is_approved or self._is_stale:
+            await self._list(await self._pool.shared(CONNECT_S))
+        return self._listed(tool)
 
     def _unmatched(self, listing: Listing) -> list[str]:
         """Names and patterns of the operator that no tool of the first listing has."""
@@ -173,119 +204,6 @@ class OpenMCP:
     def _updated(self, uri: str) -> None:
         pass
 
-    # ── Calls ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def _call_tool(self, tool: Described, args: bytes, call: CallContext[Any]) -> ToolResult:
-        arguments = msgspec.json.decode(args) if args.strip() else {}
-
-        def send(connection: Connection, meta: Any) -> Awaitable[Any]:
-            # Not `call_tool`: it may list all tools behind a call that has acted, and fail that call for it.
-            params = types.CallToolRequestParams(name=tool.remote.name, arguments=arguments, _meta=meta)
-            request = types.CallToolRequest(params=params)
-            return connection.session.send_request(request, _RESULT, request_read_timeout_seconds=tool.timeout_s)
-
-        result = await self._made(tool.remote.name, send, call, alone=tool.is_guarded, timeout_s=tool.timeout_s)
-        value = await result_of(result, self.server.name, tool.remote.name, call)
-        if tool.check_result is not None:
-            _check_result(tool, result.structured_content)
-        return value
-
-    async def _read_resource(self, uri: str, args: bytes, call: CallContext[Any]) -> ToolResult:
-        def send(connection: Connection, meta: Any) -> Awaitable[Any]:
-            return connection.session.read_resource(uri, meta=meta)
-
-        return await contents_of(await self._made(uri, send, call), self.server.name, uri, call)
-
-    async def _get_prompt(self, name: str, args: bytes, call: CallContext[Any]) -> ToolResult:
-        arguments = msgspec.json.decode(args) if args.strip() else {}
-
-        def send(connection: Connection, meta: Any) -> Awaitable[Any]:
-            return connection.session.get_prompt(name, arguments, meta=meta)
-
-        return ToolResult(prompt_text(await self._made(name, send, call)))
-
-    async def _made(
-        self,
-        what: str,
-        send: Callable[[Connection, Any], Awaitable[Any]],
-        call: CallContext[Any],
-        *,
-        alone: bool = False,
-        timeout_s: float | None = None,
-    ) -> Any:
-        """Send a request on a connection; one that a lost session refused is sent once more on a new one.
-
-        Raises:
-            IdentityMissingError: it is of nobody; nothing was sent.
-            ToolError: it failed.
-        """
-        if not (call.who.tenant_id and call.who.user_id and call.who.session_id):
-            raise IdentityMissingError(f"MCP server {self.server.name!r}: a call without an identity is not sent")
-        found = await self._sent(what, send, call, alone, timeout_s)
-        if isinstance(found, LostSession):
-            found = await self._sent(what, send, call, alone, timeout_s)
-        if isinstance(found, LostSession):
-            raise MCPRequestError(self.server.name, f"{what}: it loses its session with every request")
-        return found
-
-    async def _sent(
-        self,
-        what: str,
-        send: Callable[[Connection, Any], Awaitable[Any]],
-        call: CallContext[Any],
-        alone: bool,
-        timeout_s: float | None,
-    ) -> Any:
-        within_s = CONNECT_S if timeout_s is None else min(CONNECT_S, 0.9 * timeout_s)
-        connection = await self._pool.acquire(alone=alone, within_s=within_s)
-        self._tokens += 1
-        token, exchange, clock = f"p{self._tokens}", Exchange(), self.services.clock
-        meta = self._meta(call, token)
-        if call.services is not None:
-            connection.watch.progress[token] = partial(_progressed, call)
-        noted = EXCHANGE.set(exchange)
-        began, has_failed = clock.monotonic(), True
-        try:
-            result = await send(connection, meta)
-            has_failed = False
-            return result
-        except Exception as error:
-            await self._wait_for_end(connection, error)
-            found = failure_of(error, server=self.server.name, tool=what, connection=connection, exchange=exchange)
-            if isinstance(found, LostSession):
-                self._pool.drop(connection)
-                return found
-            has_failed = isinstance(found, ToolUnansweredError | MCPUnreachableError)
-            raise found from error
-        finally:
-            EXCHANGE.reset(noted)
-            connection.watch.progress.pop(token, None)
-            self.status.called(clock.monotonic() - began, has_failed=has_failed)
-            self._pool.release(connection)
-
-    def _meta(self, call: CallContext[Any], token: str) -> dict[str, Any]:
-        meta: dict[str, Any] = {}
-        if call.services is not None:
-            meta["progressToken"] = token
-        if call.idempotency_key:
-            meta[KEY_META] = call.idempotency_key
-        if self.server.share_identity:
-            who = (call.who.tenant_id, call.who.user_id, call.who.session_id)
-            meta |= {f"dev.harborage/{name}": value for name, value in zip(_IDENTITY, who, strict=True)}
-        return meta
-
-    async def _wait_for_end(self, connection: Connection, error: Exception) -> None:
-        """Let a connection that breaks say what it broke of."""
-        if not connection.is_open or is_of_connection(error):
-            with CancelScope(self.services.clock, _ENDED_S):
-                await asyncio.shield(connection.ended)
-
-    def _error(self, error: Exception, connection: Connection, what: str) -> Exception:
-        if isinstance(error, ToolError):
-            return error
-        found = failure_of(error, server=self.server.name, tool=what, connection=connection, exchange=Exchange())
-        return MCPError(self.server.name, "it lost the session") if isinstance(found, LostSession) else found
-
     # ── Connections ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _make_pool(self) -> Pool:
@@ -302,7 +220,21 @@ class OpenMCP:
 
     def _connection(self) -> Connection:
         watch = Watch(on_changed=self._changed, on_updated=self._updated, on_dropped=self._was_dropped)
-        return Connection(self._transport, watch, self._crew, self.services.clock)
+        made: list[Connection] = []
+        callbacks: dict[str, Any] = {}
+        if self.server.elicitation:
+            callbacks["elicitation_callback"] = lambda _ctx, params: self._asked(made[0], params)
+        if self.server.roots:
+            callbacks["list_roots_callback"] = self._list_roots
+        made.append(Connection(self._transport, watch, self._crew, self.services.clock, **callbacks))
+        return made[0]
+
+    async def _asked(self, connection: Connection, params: Any) -> Any:
+        return await self._calls.answer(connection, types.ElicitRequest(params=params))
+
+    async def _list_roots(self, _ctx: Any) -> types.ListRootsResult:
+        named = [{"uri": one.as_uri(), "name": one.name} for one in map(_absolute, self.server.roots)]
+        return types.ListRootsResult(roots=[types.Root.model_validate(one) for one in named])
 
     def _was_dropped(self, tool: str, why: str) -> None:
         self._dropped[tool] = why
@@ -316,7 +248,7 @@ class OpenMCP:
         server, limits = self.server, self.services.limits
         self._exchange, self._program = Exchange(), None
         if server.is_local:
-            env = {name: secret.reveal() for name, secret in server.env.items()}
+            env = {name: self._secrets.reveal(secret) for name, secret in server.env.items()}
             return stdio_transport(
                 server.command, env, server.folder, most=limits.line_bytes, on_end=on_end, on_start=self._started
             )
@@ -328,15 +260,15 @@ class OpenMCP:
         self._program = program
 
     def _headers(self) -> Mapping[str, str]:
-        headers = {name: secret.reveal() for name, secret in self.server.headers.items()}
+        headers = {name: self._secrets.reveal(secret) for name, secret in self.server.headers.items()}
         if self.server.auth is not None:
-            headers["Authorization"] = f"Bearer {self.server.auth.reveal()}"
+            headers["Authorization"] = f"Bearer {self._secrets.reveal(self.server.auth)}"
         return headers
 
     def _explain(self, error: NotConnectedError, _: Connection) -> MCPUnreachableError:
         if isinstance(error.__cause__, SecretMissingError):
             return MCPUnreachableError(self.server.name, str(error.__cause__), ErrorClass.PERMANENT)
-        tail = "" if self._program is None else self._program.tail
+        tail = "" if self._program is None else self._secrets.mask(self._program.tail)
         found = why_unopened(
             error, server=self.server.name, address=self.server.address, tail=tail, status=self._exchange.status
         )
@@ -352,20 +284,5 @@ class OpenMCP:
         await self._crew.aclose()
 
 
-def _progressed(call: CallContext[Any], done: float, total: float | None, text: str) -> None:
-    call.progress(text, done=done, total=total)
-
-
-def _check_result(tool: Described, structured: Any) -> None:
-    """Accept structured content that fits the schema that the server lists for it.
-
-    Raises:
-        ToolInvalidArgsError: it does not, or is missing.
-    """
-    assert tool.check_result is not None
-    if structured is None:
-        raise ToolInvalidArgsError("output: the server lists a schema of the result, and sent none that has one")
-    try:
-        tool.check_result(structured)
-    except ToolInvalidArgsError as error:
-        raise ToolInvalidArgsError(f"output: {error.reason}", error.path) from error
+def _absolute(folder: str) -> Path:
+    return Path(os.path.abspath(os.path.expanduser(folder)))
