@@ -100,8 +100,7 @@ function OnePause(props: PauseProps) {
   const call = run.steps.find((step) => step.number === pause.step)?.calls.find((one) => one.id === pause.callId);
   if (pause.reason === "approval_required") return <Approval {...props} call={call} />;
   if (pause.signIn || pause.link) return <SignIn {...props} />;
-  if (pause.reason === "await_input") return call?.status === "unknown" ? <UnknownOutcome {...props} call={call} /> : <Question {...props} />;
-  return <Held {...props} />;
+  return pause.reason === "await_input" ? <Awaited {...props} call={call} /> : <Held {...props} />;
 }
 
 function stepOf(pause: PauseView): string {
@@ -287,9 +286,24 @@ function ReasonForm({ onSend, onCancel }: { onSend: (reason: string) => void; on
 
 // ── Other pauses ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
+/** An answer that is asked for: what came of a call whose worker was lost, or whatever the agent wants to know. */
+function Awaited(props: PauseProps & { call: ToolCall | undefined }) {
+  const { pause, call, session } = props;
+  const [listed] = useCall("pause.list", { filter: { session_ids: [session], status: ["paused"] } }, { session });
+  const found = listed.state === "ready" ? listed.data.snapshots.find((one) => one.token === pause.token) : undefined;
+  const whole = pause.approvers.length ? pause : { ...pause, approvers: found?.approvers ?? [] };
+  const isUnknown = call?.status === "unknown" || found?.payload?.["question"] === "unknown_outcome";
+  const calls = props.run.steps.find((step) => step.number === (pause.step || found?.step))?.calls ?? [];
+  // Its events may not name the call: the listed pause does, or it is the only one of its step.
+  const lost = call ?? calls.find((one) => one.id === found?.call_id) ?? calls[0];
+  if (isUnknown && lost) return <UnknownOutcome {...props} pause={whole} call={lost} />;
+  if (listed.state === "loading") return null;
+  return <Question {...props} pause={whole} payload={found?.payload ?? {}} />;
+}
+
 function UnknownOutcome(props: PauseProps & { call: ToolCall }) {
   const { pause, call, answer, now } = props;
-  const into = call.startedAt !== null && call.lostAt !== null ? ` ${formatDuration(call.lostAt - call.startedAt)} into the call` : "";
+  const into = call.startedAt !== null && call.lostAt !== null ? ` ${formatDuration(call.lostAt - call.startedAt)} into the call` : " in the call";
   return (
     <CallStrip
       tone="unknown"
@@ -351,11 +365,9 @@ function valueOf(text: string): Json {
   }
 }
 
-function Question(props: PauseProps) {
-  const { pause, answer, now } = props;
-  const [listed] = useCall("pause.list", { filter: { session_ids: [props.session], status: ["paused"] } }, { session: props.session });
-  const payload = listed.state === "ready" ? listed.data.snapshots.find((one) => one.token === pause.token)?.payload : undefined;
-  const asked = [payload?.["question"], payload?.["prompt"], payload?.["message"], pause.why].find((one) => typeof one === "string" && one);
+function Question(props: PauseProps & { payload: Readonly<Record<string, unknown>> }) {
+  const { pause, payload, answer, now } = props;
+  const asked = [payload["question"], payload["prompt"], payload["message"], pause.why].find((one) => typeof one === "string" && one);
   const [text, write] = useState("");
   const send = (): void => {
     if (text.trim()) void answer("resume", answerPayload(pause.token, text.trim()));

@@ -26,7 +26,7 @@ const DEFAULTS: Readonly<Record<string, string>> = {
   reject: ", then it is rejected",
   approve: ", then it is approved",
   resume: ", then the run goes on",
-  timeout: ", then the agent is told that nobody answered",
+  timeout: ", then the agent is told that nobody answered in time",
 };
 
 function defaultWords(name: string): string {
