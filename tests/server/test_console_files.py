@@ -45,6 +45,7 @@ def wire(runtime: Runtime, folder: Path) -> Wire:
         ("/favicon.png", "text/html; charset=utf-8", PAGE),
         ("/app", "text/html; charset=utf-8", PAGE),
         ("/v1x", "text/html; charset=utf-8", PAGE),
+        ("/artifacts", "text/html; charset=utf-8", PAGE),
     ],
 )
 async def test_a_file_is_itself_and_any_other_path_the_page(wire: Wire, path: str, kind: str, body: bytes) -> None:
@@ -54,7 +55,7 @@ async def test_a_file_is_itself_and_any_other_path_the_page(wire: Wire, path: st
     assert reply.headers["referrer-policy"] == "no-referrer"
 
 
-@pytest.mark.parametrize("path", ["/v1/nope", "/v1/", "/v1", "/v1/control/nope/more", "/healthz/more", "/artifacts"])
+@pytest.mark.parametrize("path", ["/v1/nope", "/v1/", "/v1", "/v1/control/nope/more", "/healthz/more"])
 async def test_the_paths_of_the_protocol_never_fall_back(wire: Wire, path: str) -> None:
     """A client of the protocol gets no page for an answer."""
     reply = await wire.request("GET", path)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 _BUILT: Final = Path(__file__).with_name("console")
 _INDEX: Final = "index.html"
-_OF_THE_SERVER: Final = ("/v1", "/healthz", "/readyz", "/artifacts")
+_OF_THE_SERVER: Final = ("/v1", "/healthz", "/readyz")
+_LINKS: Final = "/artifacts/"  # the path without more is a page of the console
 _TYPES: Final = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".json": "application/json"}
 _PAGE_HEADERS: Final = {"Referrer-Policy": "no-referrer"}
 
@@ -89,7 +90,7 @@ class ConsoleFiles:
     async def answer(self, request: Request) -> Response:
         """Return the file of the request's path, or the page."""
         path = request.url.path
-        if any(path == own or path.startswith(f"{own}/") for own in _OF_THE_SERVER):
+        if path.startswith(_LINKS) or any(path == own or path.startswith(f"{own}/") for own in _OF_THE_SERVER):
             return PlainTextResponse("Not Found", 404)
         if request.method not in ("GET", "HEAD"):
             return PlainTextResponse("Method Not Allowed", 405, {"Allow": "GET, HEAD"})
