@@ -15,7 +15,16 @@ from harborage.app.agent import Agent
 from harborage.events import EventType
 from harborage.identity import Identity
 from harborage.llm import CompleteRequest, CompleteResponse
-from harborage.planner import CallTool, Finish, FinishReason, PauseReason, RequestPause, SpawnSpec, SpawnTask
+from harborage.planner import (
+    CallTool,
+    Finish,
+    FinishReason,
+    PauseReason,
+    RequestPause,
+    RunContext,
+    SpawnSpec,
+    SpawnTask,
+)
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.history.freezing import FrozenRun
 from harborage.runtime.host import Runtime
@@ -367,6 +376,27 @@ async def test_runs_that_are_alike_have_no_difference(serving: Serving) -> None:
         compared = (await wire.post("runs.compare", {"id": one.id, "other": other.id})).json
     assert (compared["shared_steps"], compared["rows"], compared["diff"]) == (2, [], "")
     assert "difference" not in compared
+
+
+class KeyOfGoal(Steps):
+    """Writes once, with the goal as the key."""
+
+    async def next(self, run: RunContext) -> Any:
+        """Return the decision of this step."""
+        assert run.trajectory is not None
+        call = CallTool("write", msgspec.json.encode({"text": "w", "api_key": run.goal}))
+        return self.decisions[0] if run.trajectory.steps else call
+
+
+async def test_a_comparison_masks_what_the_steps_mask(serving: Serving) -> None:
+    """A secret that is known by its name stands neither in the first difference, nor in a change, nor in the text."""
+    async with serving(planner=KeyOfGoal(DONE)) as (runtime, wire):
+        one, other = await ended(runtime, "opal-1"), await ended(runtime, "opal-2")
+        compared = (await wire.post("runs.compare", {"id": one.id, "other": other.id})).json
+    del compared["runs"]  # their goals
+    assert compared["difference"]["path"] == "decision.args.api_key"
+    assert compared["rows"][0]["changes"][0]["path"] == "decision.args.api_key"
+    assert "opal" not in msgspec.json.encode(compared).decode()
 
 
 # ── Who, and what is refused ──────────────────────────────────────────────────────────────────────────────────────────

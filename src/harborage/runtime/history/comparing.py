@@ -6,7 +6,7 @@ Times, ids of the runs and of their children, and what the model was asked do no
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from harborage import codec
 from harborage.planner import CallParallel, CallTool
 from harborage.runtime.history.differences import Difference, DifferenceKind, value_diff
+from harborage.runtime.history.render import Clean
 
 if TYPE_CHECKING:
     from harborage.runtime.history.model import CallMade, RunHistory, StepTaken
@@ -37,6 +38,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     difference: Difference | None
     left: tuple[dict[str, Any], ...]
     right: tuple[dict[str, Any], ...]
+    clean: Clean = lambda value: value
 
     @property
     def steps(self) -> int:
@@ -49,25 +51,38 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return index < min(len(self.left), len(self.right)) and self.left[index] == self.right[index]
 
     def changes(self, number: int) -> list[Change]:
-        """Return what is different in step `number`, counted from 1."""
+        """Return what is different in step `number`, counted from 1, its values as they may be shown."""
         index = number - 1
         left = self.left[index] if index < len(self.left) else msgspec.UNSET
         right = self.right[index] if index < len(self.right) else msgspec.UNSET
         if left is msgspec.UNSET or right is msgspec.UNSET:
             return []
-        found = _changes("", left, right)
+        found = _changes("", _Sides(left, right), _Sides(self.clean(left), self.clean(right)))
         return [one for one, _ in zip(found, range(MOST_CHANGES), strict=False)]
 
 
-def compare_runs(left: RunHistory, right: RunHistory) -> Comparison:
-    """Return two runs side by side."""
+class _Sides(NamedTuple):
+    """A value of the one run and that of the other."""
+
+    left: Any
+    right: Any
+
+    def at(self, key: Any) -> _Sides:
+        """What stands below both, under a name or at a place."""
+        return _Sides(_below(self.left, key), _below(self.right, key))
+
+
+def compare_runs(left: RunHistory, right: RunHistory, *, clean: Clean = lambda value: value) -> Comparison:
+    """Return two runs side by side. What they have is compared; what is shown of it, `clean` gets first, a step whole,
+    because a secret may be known by the name above it."""
     one, other = (tuple(_comparable(run)) for run in (left, right))
     shared = 0
     for before, now in zip(one, other, strict=False):
         if before != now:
             break
         shared += 1
-    return Comparison(shared=shared, difference=_difference(left, right, one, other, shared), left=one, right=other)
+    difference = _difference(left, right, one, other, shared, clean)
+    return Comparison(shared=shared, difference=difference, left=one, right=other, clean=clean)
 
 
 def tail(history: RunHistory, after: int, most: int) -> RunHistory:
@@ -123,22 +138,30 @@ def _parsed(args: bytes | str) -> Any:
         return args if isinstance(args, str) else args.decode("utf-8", "replace")
 
 
-def _changes(path: str, left: Any, right: Any) -> Iterator[Change]:
-    """What is different below a path; a value of another kind is one change."""
-    if left == right:
+def _changes(path: str, raw: _Sides, shown: _Sides) -> Iterator[Change]:
+    """What is different below a path, as it is shown; a value of another kind is one change."""
+    if raw.left == raw.right:
         return
-    match left, right:
-        case dict(), dict():
+    match raw:
+        case (dict() as left, dict() as right):
             for key in dict.fromkeys((*left, *right)):
-                below = f"{path}.{key}" if path else str(key)
-                yield from _changes(below, left.get(key, msgspec.UNSET), right.get(key, msgspec.UNSET))
-        case list(), list():
+                yield from _changes(f"{path}.{key}" if path else str(key), raw.at(key), shown.at(key))
+        case (list() as left, list() as right):
             for at in range(max(len(left), len(right))):
-                one = left[at] if at < len(left) else msgspec.UNSET
-                other = right[at] if at < len(right) else msgspec.UNSET
-                yield from _changes(f"{path}[{at}]", one, other)
+                yield from _changes(f"{path}[{at}]", raw.at(at), shown.at(at))
         case _:
-            yield Change(path, left, right)
+            yield Change(path, *shown)
+
+
+def _below(value: Any, key: Any) -> Any:
+    """What stands below a value, `UNSET` for nothing. A value that was masked whole stands for all below it."""
+    match value:
+        case dict():
+            return value.get(key, msgspec.UNSET)
+        case list():
+            return value[key] if key < len(value) else msgspec.UNSET
+        case _:
+            return value
 
 
 def _difference(
@@ -147,10 +170,11 @@ def _difference(
     one: tuple[dict[str, Any], ...],
     other: tuple[dict[str, Any], ...],
     shared: int,
+    clean: Clean,
 ) -> Difference | None:
     step = shared + 1
     if shared < min(len(one), len(other)):
-        return _of_step(one[shared], other[shared], step)
+        return _of_step(one[shared], other[shared], step, clean)
     if len(one) != len(other):
         longer = left if len(one) > len(other) else right
         what = f"run {longer.run_id} has {abs(len(one) - len(other))} more step(s)"
@@ -159,13 +183,13 @@ def _difference(
     if before == now:
         return None
     what = "the runs end in different ways"
-    return Difference(kind=DifferenceKind.ENDING, step=shared, what=what, diff=value_diff(before, now))
+    return Difference(kind=DifferenceKind.ENDING, step=shared, what=what, diff=value_diff(before, now, clean=clean))
 
 
-def _of_step(left: dict[str, Any], right: dict[str, Any], step: int) -> Difference:
-    path = next(_changes("", left, right)).path
+def _of_step(left: dict[str, Any], right: dict[str, Any], step: int, clean: Clean) -> Difference:
+    path = next(_changes("", _Sides(left, right), _Sides(left, right))).path
     kind, what = _kind(left, right)
-    diff = value_diff(left, right)
+    diff = value_diff(left, right, clean=clean)
     return Difference(kind=kind, step=step, what=what, diff=diff, path=path)
 
 

@@ -79,9 +79,9 @@ def prompt_diff(recorded: Prompt, now: Prompt) -> str:
     return _diff(_prompt_lines(recorded), _prompt_lines(now))
 
 
-def value_diff(recorded: Any, now: Any) -> str:
-    """Return the diff of two values, both as indented JSON."""
-    return _diff(_value_lines(recorded), _value_lines(now))
+def value_diff(recorded: Any, now: Any, *, clean: Clean = lambda value: value) -> str:
+    """Return the diff of two values, both as indented JSON. `clean` gets each as plain data first."""
+    return _diff(_value_lines(recorded, clean), _value_lines(now, clean))
 
 
 def _diff(
@@ -125,8 +125,8 @@ def _message_lines(at: int, message: ChatMessage) -> list[str]:
     return [head, *(f"    {line}" for line in lines)]
 
 
-def _value_lines(value: Any) -> list[str]:
-    plain = codec.to_plain(_readable(value))
+def _value_lines(value: Any, clean: Clean = lambda value: value) -> list[str]:
+    plain = clean(codec.to_plain(_readable(value)))
     return msgspec.json.format(codec.encode_text(plain), indent=2).splitlines()
 
 

@@ -191,7 +191,7 @@ def compare_page(
     left: Overview, right: Overview, views: tuple[RunViews, RunViews], after: int, limit: int
 ) -> wire.CompareAnswer:
     """Return two runs side by side, from the first step after `after` that they do not share."""
-    compared = compare_runs(left.history, right.history)
+    compared = compare_runs(left.history, right.history, clean=views[0].clean)
     first = max(compared.shared, after)
     last = min(first + limit, compared.steps)
     most = min(limit, MOST_COMPARED)
