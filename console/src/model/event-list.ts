@@ -1,5 +1,8 @@
-import { payloadOf, runOf, textAt, type WireEvent } from "./events/wire.ts";
+import { numberAt, objectAt, payloadOf, runOf, textAt, type WireEvent } from "./events/wire.ts";
 import { familyOf } from "./charts.ts";
+import { formatDuration, formatExact, formatMoney, plural } from "./formats.ts";
+import { entryOf, type JsonObject } from "./json.ts";
+import type { Glyph } from "./status.ts";
 
 /** What of a stream a list shows. */
 export interface EventFilter {
@@ -90,8 +93,51 @@ const TELLING: readonly string[] = ["Tool", "ToolName", "DecisionKind", "Type", 
 /** One line about an event, for a table: its tool, decision, error and so on. */
 export function summaryOf(event: WireEvent): string {
   const payload = payloadOf(event);
+  if (event.type === "llm.cost.recorded") return costLine(payload);
+  if (event.type === "tool.completed") {
+    const took = numberAt(payload, "DurationMS");
+    return [textAt(payload, "ToolName"), took === null ? "" : formatDuration(took)].filter(Boolean).join(" · ");
+  }
+  if (event.type === "bus.dropped") return `${plural(droppedCount(event), "event")} for a slow reader`;
   const found = TELLING.map((key) => textAt(payload, key)).filter(Boolean);
   return [...new Set(found)].slice(0, 3).join(" · ");
+}
+
+/** What a call of the model took: "gpt-5 · 3,960 + 104 · $.028". */
+function costLine(payload: JsonObject): string {
+  const usage = objectAt(payload, "Usage");
+  const [prompt, completion] = [numberAt(usage, "PromptTokens"), numberAt(usage, "CompletionTokens")];
+  const usd = numberAt(objectAt(payload, "Cost"), "TotalCost");
+  const tokens = prompt === null ? "" : `${formatExact(prompt)} + ${formatExact(completion ?? 0)}`;
+  return [textAt(payload, "Model"), tokens, usd ? formatMoney(usd, "step") : ""].filter(Boolean).join(" · ");
+}
+
+const GLYPH_OF: Readonly<Record<string, Glyph>> = {
+  "task.started": "running",
+  "task.completed": "complete",
+  "task.cancelled": "cancelled",
+  "task.paused": "paused",
+  "tool.invoked": "running",
+  "tool.completed": "complete",
+  "tool.approval_requested": "waiting",
+  "tool.approved": "complete",
+  "tool.rejected": "rejected",
+  "tool.interrupted": "unknown",
+  "tool.auth_required": "sign-in",
+  "tool.auth_completed": "complete",
+  "pause.requested": "waiting",
+  "pause.resumed": "complete",
+  "control.received": "received",
+  "control.applied": "applied",
+  "control.rejected": "rejected",
+  "bus.dropped": "unknown",
+  "governance.budget_exceeded": "waiting",
+  "governance.rate_limited": "waiting",
+};
+
+/** The sign of an event's type; null for one that changes no state. */
+export function glyphOfEvent(type: string): Glyph | null {
+  return entryOf(GLYPH_OF, type) ?? (familyOf(type) === "failed" ? "failed" : null);
 }
 
 /** A payload that was too large for the stream: the artifact that has it. */

@@ -60,6 +60,7 @@ export function useKeys(where: string, bindings: readonly KeyBinding[]): void {
 export function spelling(event: Pick<KeyboardEvent, "key" | "metaKey" | "ctrlKey" | "altKey" | "shiftKey">): string {
   if (event.altKey || ["Shift", "Control", "Meta", "Alt"].includes(event.key)) return "";
   if (event.metaKey || event.ctrlKey) return `mod+${event.key.toLowerCase()}`;
+  if (event.key === " ") return "Space";
   const isLetter = /^[a-z]$/i.test(event.key);
   return isLetter && event.shiftKey ? `⇧${event.key.toUpperCase()}` : isLetter ? event.key.toLowerCase() : event.key;
 }
@@ -72,6 +73,7 @@ function onKeyDown(event: KeyboardEvent): void {
   if (event.defaultPrevented || event.isComposing) return;
   const key = spelling(event);
   if (!key) return;
+  if (key === "Space" && event.target instanceof HTMLElement && event.target.closest("button, a, input, label, summary, [role=tab]")) return;
   const isSingle = !key.startsWith("mod+") && key !== "Escape";
   if (isSingle && (!singleKeys.value || isTyping(event.target))) return;
   if (key === "Escape" && isTyping(event.target)) {

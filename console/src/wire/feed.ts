@@ -87,12 +87,16 @@ export function startFeed(staysWhenHidden: () => boolean = () => false): void {
       streamState.value = { kind: "resting" };
       gap.value = null;
       droppedCount.value = 0;
+      newestSequence.value = 0;
     });
     if (!now) return;
     open = new EventStream({
       types: SHARED_TYPES,
       admin: seesFleet.peek(),
       onEvents: take,
+      onCursor: (sequence) => {
+        newestSequence.value = Math.max(newestSequence.peek(), sequence);
+      },
       onState: (state) => {
         streamState.value = state;
       },

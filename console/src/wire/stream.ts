@@ -49,6 +49,8 @@ export interface StreamOptions {
   onEvents(events: WireEvent[]): void;
   onState?(state: StreamState): void;
   onGap?(gap: Gap): void;
+  /** Called with the newest sequence that the server has, when it says so as the stream opens. */
+  onCursor?(sequence: number): void;
   /** Whether the stream stays open in a tab that nobody looks at. */
   staysWhenHidden?(): boolean;
 }
@@ -191,7 +193,10 @@ export class EventStream {
     if (frame.comment?.startsWith("stream.replay_unavailable")) {
       this.options.onGap?.({ lost: 0, from: 0, to: Number(frame.id ?? 0), canReadAgain: false });
     }
-    if (!frame.data) return;
+    if (!frame.data) {
+      if (frame.id !== null && Number(frame.id) >= 0) this.options.onCursor?.(Number(frame.id));
+      return;
+    }
     let event: WireEvent;
     try {
       event = JSON.parse(frame.data) as WireEvent;

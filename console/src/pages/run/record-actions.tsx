@@ -5,6 +5,7 @@ import type { RunView } from "../../model/events/views.ts";
 import { plural } from "../../model/formats.ts";
 import { parseUnifiedDiff } from "../../model/text/detect.ts";
 import { Button } from "../../parts/button.tsx";
+import { download } from "../../parts/download.ts";
 import { Glyph } from "../../parts/glyph.tsx";
 import { DiffLines } from "../../parts/rich.tsx";
 import { say } from "../../parts/toast.tsx";
@@ -66,14 +67,6 @@ export function FreezeButton({ run, session, text = "Freeze as test" }: { run: R
       {text}
     </Button>
   );
-}
-
-function download(path: string, content: string): void {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([content], { type: "application/octet-stream" }));
-  link.download = path.split("/").at(-1) ?? path;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
 function ReplayFailed({ error }: { error: WireError }) {
