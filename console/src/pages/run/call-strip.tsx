@@ -1,19 +1,19 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 
-import { actedPayload, answerFate, answerPayload, approvePayload, mayClick, rejectPayload, type AnswerVerb, type GivenAnswer } from "../../model/approval/answers.ts";
+import { actedPayload, answerFate, answerPayload, approvePayload, rejectPayload, type AnswerVerb, type GivenAnswer } from "../../model/approval/answers.ts";
 import { exactLines, rowOffer } from "../../model/approval/exact.ts";
 import { isObject, type Json } from "../../model/json.ts";
 import type { Moment, PauseView, RunView, ToolCall } from "../../model/events/views.ts";
 import { formatDuration } from "../../model/formats.ts";
 import { openPauses } from "../../model/status.ts";
+import { EditCall } from "../../parts/answer/edit-call.tsx";
+import { ReasonForm, ResultForm, useGuard } from "../../parts/answer/forms.tsx";
 import { Button } from "../../parts/button.tsx";
-import { Field } from "../../parts/field.tsx";
 import { Glyph, type GlyphName } from "../../parts/glyph.tsx";
 import { MenuButton, PopoverButton } from "../../parts/popover.tsx";
 import { useCall } from "../../wire/resource.ts";
 import { useKeys } from "../../shell/keys.ts";
-import { EditCall } from "./edit-call.tsx";
 import type { Send } from "./controls.tsx";
 import { waitSentence } from "./words.ts";
 
@@ -232,58 +232,6 @@ function Approval(props: PauseProps & { call: ToolCall | undefined }) {
   );
 }
 
-/** Buttons ignore clicks for a moment after the row under them changed. */
-function useGuard(key: string): (act: () => void) => void {
-  const changed = useRef({ key, at: 0 });
-  useEffect(() => {
-    changed.current = { key, at: Date.now() };
-  }, [key]);
-  return (act) => {
-    if (mayClick(changed.current.at, Date.now())) act();
-  };
-}
-
-function ReasonForm({ onSend, onCancel }: { onSend: (reason: string) => void; onCancel: () => void }) {
-  const [reason, write] = useState("");
-  const field = useRef<HTMLTextAreaElement>(null);
-  useEffect(() => field.current?.focus(), []);
-  return (
-    <form
-      class="call-form"
-      onSubmit={(event) => {
-        event.preventDefault();
-        onSend(reason.trim());
-      }}
-    >
-      <Field label="Reason, which the agent reads">
-        {(parts) => (
-          <textarea
-            {...parts}
-            ref={field}
-            class="input"
-            rows={2}
-            maxLength={4096}
-            value={reason}
-            onInput={(event) => write(event.currentTarget.value)}
-            onKeyDown={(event) => {
-              if (event.key === "Enter" && (event.metaKey || event.ctrlKey)) onSend(reason.trim());
-              if (event.key === "Escape") onCancel();
-            }}
-          />
-        )}
-      </Field>
-      <div class="call-form-actions">
-        <Button kind="primary" type="submit">
-          Reject
-        </Button>
-        <Button kind="quiet" onClick={onCancel}>
-          Cancel
-        </Button>
-      </div>
-    </form>
-  );
-}
-
 // ── Other pauses ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** An answer that is asked for: what came of a call whose worker was lost, or whatever the agent wants to know. */
@@ -334,35 +282,6 @@ function UnknownOutcome(props: PauseProps & { call: ToolCall }) {
       }
     />
   );
-}
-
-function ResultForm({ onSend }: { onSend: (result: Json) => void }) {
-  const [text, write] = useState("");
-  return (
-    <form
-      class="control-form"
-      onSubmit={(event) => {
-        event.preventDefault();
-        onSend(valueOf(text));
-      }}
-    >
-      <Field label="Result of the call" hint="JSON, or a text. The agent gets it as what the call returned.">
-        {(parts) => <textarea {...parts} class="input mono" rows={3} value={text} onInput={(event) => write(event.currentTarget.value)} />}
-      </Field>
-      <Button kind="primary" type="submit">
-        It acted
-      </Button>
-    </form>
-  );
-}
-
-/** JSON where it is JSON, else the text itself. */
-function valueOf(text: string): Json {
-  try {
-    return JSON.parse(text) as Json;
-  } catch {
-    return text;
-  }
 }
 
 function Question(props: PauseProps & { payload: Readonly<Record<string, unknown>> }) {

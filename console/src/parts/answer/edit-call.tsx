@@ -1,3 +1,5 @@
+import "./answer.css";
+
 import { useMemo, useRef, useState } from "preact/hooks";
 
 import { choiceText, editability, editCall, inputOf, type EditedCall, type Edits } from "../../model/approval/editing.ts";
@@ -5,7 +7,7 @@ import { exactLines } from "../../model/approval/exact.ts";
 import { fieldsOf, type Field } from "../../model/approval/fields.ts";
 import { approveLabel, type ArgsChange } from "../../model/approval/patch.ts";
 import type { Json, JsonObject } from "../../model/json.ts";
-import { Button } from "../../parts/button.tsx";
+import { Button } from "../button.tsx";
 import { useKeys, written } from "../../shell/keys.ts";
 
 /** The arguments of a call as fields: what changed is marked, and what will run stands beside. */
