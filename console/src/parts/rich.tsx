@@ -1,18 +1,26 @@
 import type { ComponentChildren, VNode } from "preact";
-import { useMemo, useState } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
 
 import { diffLines, type DiffLine } from "../model/compare/diff.ts";
 import { exactLines } from "../model/approval/exact.ts";
 import { foldText } from "../model/formats.ts";
 import type { Json } from "../model/json.ts";
 import { kindOfText, parseUnifiedDiff } from "../model/text/detect.ts";
-import { parseMarkdown } from "../model/text/markdown.ts";
+import { parseMarkdown, StreamedMarkdown } from "../model/text/markdown.ts";
 import type { Block, Inline } from "../model/text/nodes.ts";
 
 /** Texts of runs as what they are. Elements are made from trees that have no markup in them, so nothing can run. */
 export function Markdown({ text, isStreaming = false }: { text: string; isStreaming?: boolean }) {
   const blocks = useMemo(() => parseMarkdown(text, { isStreaming }), [text, isStreaming]);
   return <div class="markdown">{blocks.map(blockNode)}</div>;
+}
+
+/** Markdown that is being written: what is complete in it is not read again with each piece that comes. */
+export function GrowingMarkdown({ text }: { text: string }) {
+  const reader = useRef<StreamedMarkdown | null>(null);
+  reader.current ??= new StreamedMarkdown();
+  const blocks = useMemo(() => reader.current?.update(text) ?? [], [text]);
+  return <div class="markdown is-growing">{blocks.map(blockNode)}</div>;
 }
 
 function blockNode(block: Block, at: number): VNode {
