@@ -70,7 +70,7 @@ function Talk({ session }: { session: string }) {
         <span class="grow" />
         {agent && (
           <span class="faint small hide-small">
-            {agent.model} · {agent.planner_type}
+            {[agent.model, agent.planner_type].filter(Boolean).join(" · ")}
           </span>
         )}
         <Restart talk={talk} agent={agent?.name ?? ""} />

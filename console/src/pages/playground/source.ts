@@ -86,7 +86,8 @@ export function useConversation(session: string): Conversation {
     .all()
     .filter((run) => !run.parentId && run.identity.session === session && run.kind !== "background")
     .reverse();
-  useRows(store, turns, session, redraw);
+  const children = store.all().filter((run) => run.parentId && run.identity.session === session);
+  useRows(store, [...turns, ...children], session, redraw);
   const last = turns.at(-1);
 
   const send = async (run: string, verb: Control, payload: Record<string, unknown> = {}): Promise<void> => {
@@ -166,9 +167,9 @@ function answerOfDetail(detail: Answer<"tasks.get">): string | null {
 }
 
 /** Events name no goal, and no final answer: the row of a run has both, so it is asked when a run is new and when it ends. */
-function useRows(store: RunStore, turns: readonly RunView[], session: string, redraw: () => void): void {
+function useRows(store: RunStore, known: readonly RunView[], session: string, redraw: () => void): void {
   const asked = useRef(new Set<string>());
-  const missing = turns
+  const missing = known
     .filter((run) => !run.goal || (run.status === "complete" && run.answer === null))
     .map((run) => `${run.id} ${run.status}`)
     .filter((one) => !asked.current.has(one));

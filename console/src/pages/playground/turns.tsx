@@ -36,7 +36,7 @@ export function Turn({ run, talk, user }: { run: RunView; talk: Conversation; us
           <div class="turn-asked plain-text">{run.goal}</div>
         </article>
       )}
-      <article class="turn" data-run={run.id} data-status={run.status} aria-label={`${run.agent || "agent"} answers`}>
+      <article class="turn" data-run={run.id} data-status={stateOfRun(run).word.toLowerCase()} aria-label={`${run.agent || "agent"} answers`}>
         <TurnHead run={run} />
         {words.map((item) => item.kind === "reasoning" && <Reasoning key={item.id} text={item.text} isOpen={item.isOpen} step={words.length > 1 ? item.step : 0} />)}
         {lines.length > 0 && (
@@ -70,7 +70,7 @@ function TurnHead({ run }: { run: RunView }) {
   const step = run.steps.at(-1)?.number;
   const facts = hasEnded
     ? [run.startedAt !== null && took, run.tokens.total > 0 && `${formatCount(run.tokens.total)} tokens`, run.usd > 0 && formatMoney(run.usd)]
-    : [run.status === "running" ? `working for ${took}` : state.word.toLowerCase() + (state.on ? `: ${state.on}` : ""), step && `step ${step}`];
+    : [run.status === "running" && openPauses(run).length === 0 ? `working for ${took}` : state.word.toLowerCase() + (state.on ? `: ${state.on}` : ""), step && `step ${step}`];
   return (
     <div class="turn-head">
       {!hasEnded && <Glyph name={state.glyph} label={state.word} />}
