@@ -49,7 +49,9 @@ export function Table<Row>(props: TableProps<Row>) {
   const lastSelected = useRef(-1);
   const first = Math.max(0, Math.floor(view.top / view.row) - MORE);
   const last = Math.min(rows.length, Math.ceil((view.top + view.height) / view.row) + MORE);
-  const tracks = [onSelect ? "16px" : "", ...columns.map((one) => one.width)].filter(Boolean);
+  // A column that a width leaves out leaves out its track, too.
+  const tracksOf = (hidden: readonly Column<Row>["from"][]) =>
+    [onSelect ? "16px" : "", ...columns.filter((one) => !one.from || !hidden.includes(one.from)).map((one) => one.width)].filter(Boolean).join(" ");
   const named = columns.map((one) => `col-${one.from ?? "always"} ${one.phone ? `phone-${one.phone}` : ""} ${one.align === "end" ? "number" : ""}`);
 
   const show = (index: number) => {
@@ -106,7 +108,7 @@ export function Table<Row>(props: TableProps<Row>) {
       aria-label={props.label}
       aria-rowcount={(props.total ?? rows.length) + 1}
       aria-multiselectable={onSelect ? true : undefined}
-      style={{ "--tracks": tracks.join(" ") }}
+      style={{ "--tracks": tracksOf([]), "--tracks-medium": tracksOf(["wide"]), "--tracks-small": tracksOf(["wide", "medium"]) }}
       onKeyDown={onKeyDown}
       tabIndex={rows.length ? undefined : 0}
       data-list
