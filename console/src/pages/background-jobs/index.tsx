@@ -1,8 +1,7 @@
-import { Soon } from "../../parts/soon.tsx";
-import type { PageProps } from "../../shell/pages.ts";
-import { useCall } from "../../wire/resource.ts";
+import { TaskList } from "../tasks/page.tsx";
+import { JOB_VIEWS } from "../tasks/query.ts";
 
-export default function BackgroundJobsPage(_: PageProps) {
-  const [resource, reload] = useCall("tasks.list", {});
-  return <Soon noun="background jobs" resource={resource} reload={reload} />;
+/** The tasks that run beside those that asked for them. */
+export default function BackgroundJobsPage() {
+  return <TaskList kind="background" noun="background jobs" views={JOB_VIEWS} />;
 }

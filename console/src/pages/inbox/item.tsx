@@ -188,14 +188,19 @@ function Answers(props: AnswersProps) {
     case "sign_in":
       return <p class="small soft">Open the run to sign in; the call goes on by itself afterwards.</p>;
     case "event":
-      return (
-        <div class="inbox-buttons">
-          <Button kind="primary" icon="play" onClick={() => props.send("resume", { token: props.item.token })}>
-            Resume
-          </Button>
-        </div>
-      );
+      return <HeldAnswer {...props} />;
   }
+}
+
+function HeldAnswer({ item, send }: AnswersProps) {
+  const guard = useGuard(item.token);
+  return (
+    <div class="inbox-buttons">
+      <Button kind="primary" icon="play" onClick={() => guard(() => send("resume", { token: item.token }))}>
+        Resume
+      </Button>
+    </div>
+  );
 }
 
 function ApprovalAnswers({ item, view, onView, send, onEdit, onReject }: AnswersProps) {
@@ -239,6 +244,7 @@ function isInSight(): boolean {
 }
 
 function OutcomeAnswers({ item, send }: AnswersProps) {
+  const guard = useGuard(item.token);
   return (
     <div class="inbox-buttons">
       <PopoverButton text="It acted…" says="What came of the call">
@@ -251,8 +257,8 @@ function OutcomeAnswers({ item, send }: AnswersProps) {
           />
         )}
       </PopoverButton>
-      <Button onClick={() => send("resume", actedPayload(item.token, false))}>It did not: run again</Button>
-      <Button onClick={() => send("reject", rejectPayload(item.token))}>Nobody knows</Button>
+      <Button onClick={() => guard(() => send("resume", actedPayload(item.token, false)))}>It did not: run again</Button>
+      <Button onClick={() => guard(() => send("reject", rejectPayload(item.token)))}>Nobody knows</Button>
     </div>
   );
 }

@@ -1,8 +1,7 @@
-import { Soon } from "../../parts/soon.tsx";
-import type { PageProps } from "../../shell/pages.ts";
-import { useCall } from "../../wire/resource.ts";
+import { TaskList } from "./page.tsx";
+import { TASK_VIEWS } from "./query.ts";
 
-export default function TasksPage(_: PageProps) {
-  const [resource, reload] = useCall("tasks.list", {});
-  return <Soon noun="tasks" resource={resource} reload={reload} />;
+/** Every task that the viewer may see. */
+export default function TasksPage() {
+  return <TaskList kind="" noun="tasks" views={TASK_VIEWS} />;
 }
