@@ -6,7 +6,7 @@ import { formatCount, formatDuration, formatMoney, plural } from "../../model/fo
 import { Button, ButtonLink, Tabs } from "../../parts/button.tsx";
 import { Facts, ShareBars, Tag } from "../../parts/figures.tsx";
 import { SearchField, Select } from "../../parts/field.tsx";
-import { Id, Moment } from "../../parts/moments.tsx";
+import { Moment } from "../../parts/moments.tsx";
 import { Split, Toolbar } from "../../parts/pane.tsx";
 import { CopyButton, Disconnected, Empty, Failure, NoMatch, PartFailure, SkeletonRows } from "../../parts/states.tsx";
 import { Pager, Table, type Column } from "../../parts/table.tsx";
@@ -24,8 +24,8 @@ const COLUMNS: readonly Column<AgentRow>[] = [
   { name: "Model", width: "minmax(80px,1fr)", from: "medium", phone: "second", cell: (row) => <code>{row.model}</code> },
   { name: "Hosting", width: "72px", from: "wide", phone: "hide", cell: (row) => row.hosting },
   { name: "Tools", width: "48px", align: "end", phone: "hide", cell: (row) => row.tools_count },
-  { name: "MCP", width: "40px", from: "medium", align: "end", phone: "hide", cell: (row) => row.mcp_count },
-  { name: "Registered", width: "84px", from: "medium", align: "end", phone: "hide", cell: (row) => <Moment at={row.registered_at} /> },
+  { name: "MCP", width: "40px", from: "wide", align: "end", phone: "hide", cell: (row) => row.mcp_count },
+  { name: "Registered", width: "84px", from: "wide", align: "end", phone: "hide", cell: (row) => <Moment at={row.registered_at} /> },
 ];
 
 function Status({ name }: { name: string }) {
@@ -33,11 +33,11 @@ function Status({ name }: { name: string }) {
   return isBad ? <Tag tone="failed">{name}</Tag> : <span class="soft">{name}</span>;
 }
 
-const STATUSES = [["", "Any status"], ["active", "active"], ["paused", "paused"], ["drained", "drained"]] as const;
+const STATUSES = [["", "Status: any"], ["active", "active"], ["paused", "paused"], ["drained", "drained"]] as const;
 
 /** Who works here: each agent with its planner, its model, its tools and what it may spend. */
 export default function AgentsPage({ rest }: PageProps) {
-  const [search, find] = useQuery("q");
+  const [search] = useQuery("q");
   const [status] = useQuery("status");
   const [rowsText] = useQuery("rows");
   const [pageText] = useQuery("page");
@@ -51,7 +51,7 @@ export default function AgentsPage({ rest }: PageProps) {
   return (
     <>
       <Toolbar label="Filters">
-        <SearchField label="Filter by name" value={search} onChange={find} />
+        <SearchField label="Filter by name" value={search} onChange={(value) => setQuery({ q: value, page: "" })} />
         <span class="facet">
           <Select label="Status" value={status} choices={STATUSES} onChange={(value) => setQuery({ status: value, page: "" })} />
         </span>
@@ -176,7 +176,7 @@ function Identity({ detail, permissions }: { detail: Answer<"agents.get">; permi
       <section class="section small">
         <Facts
           rows={[
-            ["Id", <Id key="id" id={agent.id} />],
+            ["Id", <code key="id">{agent.id}</code>],
             ["Status", agent.status],
             ["Health", agent.health],
             ["Hosting", agent.hosting],

@@ -29,11 +29,11 @@ const FACETS = [
 const COLUMNS: readonly Column<ToolRow>[] = [
   { name: "Name", width: "minmax(140px,1fr)", phone: "first", cell: (row) => <code>{row.name}</code> },
   { name: "Version", width: "64px", from: "wide", phone: "hide", cell: (row) => <span class="faint">{row.version}</span> },
-  { name: "Scope", width: "64px", from: "medium", phone: "hide", cell: (row) => row.scope },
+  { name: "Scope", width: "64px", from: "wide", phone: "hide", cell: (row) => row.scope },
   { name: "Transport", width: "84px", phone: "second", cell: (row) => row.transport },
   { name: "OAuth", width: "72px", from: "medium", phone: "hide", cell: (row) => (/required|expired/i.test(row.oauth_status) ? <Tag tone="waiting">{row.oauth_status}</Tag> : <span class="faint">{row.oauth_status}</span>) },
   { name: "Approval", width: "64px", phone: "first", cell: (row) => <Policy name={row.approval_policy} /> },
-  { name: "Reliability", width: "80px", from: "medium", phone: "hide", cell: (row) => row.reliability_tier },
+  { name: "Reliability", width: "80px", from: "wide", phone: "hide", cell: (row) => row.reliability_tier },
   { name: "Last used", width: "80px", align: "end", phone: "second", cell: (row) => <LastUsed at={row.last_used_at} /> },
 ];
 
@@ -48,7 +48,7 @@ function LastUsed({ at }: { at: string }) {
 
 /** What agents can do: each tool with how it is reached, who has to approve it, and how well it works. */
 export default function ToolsPage() {
-  const [search, find] = useQuery("q");
+  const [search] = useQuery("q");
   const [current, open] = useQuery("tool");
   const [rowsText] = useQuery("rows");
   const [pageText] = useQuery("page");
@@ -65,10 +65,10 @@ export default function ToolsPage() {
   return (
     <>
       <Toolbar label="Filters">
-        <SearchField label="Filter by name" value={search} onChange={(value) => { find(value); }} />
+        <SearchField label="Filter by name" value={search} onChange={(value) => setQuery({ q: value, page: "" })} />
         {FACETS.map(([key, name, values], at) => (
           <span key={key} class="facet">
-            <Select label={name} value={chosen[at]?.[0] ?? ""} choices={[["", `Any ${name.toLowerCase()}`], ...values.map((one) => [one, one] as const)]} onChange={(value) => setQuery({ [key]: value, page: "" })} />
+            <Select label={name} value={chosen[at]?.[0] ?? ""} choices={[["", `${name}: any`], ...values.map((one) => [one, one] as const)]} onChange={(value) => setQuery({ [key]: value, page: "" })} />
           </span>
         ))}
         <span class="grow" />
