@@ -51,6 +51,7 @@ function Talk({ session }: { session: string }) {
   const last = talk.turns.at(-1)?.agent;
   const agent = rows.find((one) => one.name === wanted) ?? rows.find((one) => one.name === last) ?? rows[0];
   const remembers = useMemory(agent);
+  const [isRailOpen, openRail] = useState(false);
 
   if (agents.state === "failed") return <Failure noun="agents" error={agents.error} onRetry={reloadAgents} />;
   if (talk.error) return <Failure noun="conversation" error={talk.error} onRetry={talk.reload} />;
@@ -74,8 +75,13 @@ function Talk({ session }: { session: string }) {
           </span>
         )}
         <Restart talk={talk} agent={agent?.name ?? ""} />
+        <span class="rail-toggle">
+          <Button small kind="quiet" pressed={isRailOpen} onClick={() => openRail(!isRailOpen)}>
+            Run and settings
+          </Button>
+        </span>
       </Toolbar>
-      <div class="playground">
+      <div class={isRailOpen ? "playground is-rail-open" : "playground"}>
         <div class="chat-pane">
           <Scroller talk={talk} isLoading={isLoading} user={user} agent={agent} />
           <Composer
