@@ -89,7 +89,7 @@ export function TaskTable({ listed, rows, query, set, kind, orphans }: Props) {
           <i class="hide-small" aria-hidden="true">
             <i style={{ width: `${Math.max(2, (row.duration_ms / longest) * 100)}%` }} />
           </i>
-          {formatDuration(row.duration_ms)}
+          <span>{formatDuration(row.duration_ms)}</span>
         </span>
       ),
     },
