@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from harborage.cli.chat_loop import complete_file, mentioned_files
+from harborage.cli.prompt import MessageEditor
+
 Start = Callable[..., Any]
 
 LISTENER = '''
@@ -193,3 +196,61 @@ def test_wrong_use_of_a_conversation_is_one_line(in_pipe: Start, words: tuple[st
     assert talk.end() == 2
     assert why in talk.err
     assert talk.err.startswith("harborage: ") or "harborage: " in talk.err
+
+
+def test_a_message_is_queued_taken_back_and_copied(at_terminal: Start, tmp_path: Path) -> None:
+    """Tab sends a message after the answer; /undo takes the last exchange back, and the model does not see it again."""
+    (tmp_path / "receipt.txt").write_text("one tea", "utf-8")
+    screen = at_terminal("chat")
+    screen.expect("Enter sends")
+    screen.type("tick\r")
+    screen.expect("tick()")
+    screen.type("say second\t")
+    screen.expect("› say second  queued: after this answer")
+    screen.type("first\r")
+    screen.expect("heard: first")
+    screen.expect("second")
+    screen.expect("Enter sends")
+    screen.type("/undo\r")
+    screen.expect("undone: say second · session s-")
+    screen.expect("› say second")
+    screen.type("\x15/show\r")
+    screen.expect("› tick")
+    screen.expect("heard: first")
+    screen.type("say it of @rec\t\r")
+    screen.expect("› say it of @receipt.txt")
+    screen.expect("it of @receipt.txt\n")
+    screen.expect("Enter sends")
+    screen.type("/copy\r")
+    screen.expect("copied 18 characters")
+    screen.type("/cost\r")
+    screen.expect("1 run · 0 tokens")
+    screen.type("/undo\r")
+    screen.expect("undone: say it of @receipt.txt · session s-")
+    screen.expect("› say it of @receipt.txt")
+    screen.type("\x15/undo\r")
+    screen.expect("undone: tick · session s-")
+    screen.expect("› tick")
+    screen.type("\x15/undo\r")
+    screen.expect("nothing was said so far")
+    screen.type("/pending\r")
+    screen.expect("nothing needs you")
+    screen.type("\x04")
+    assert screen.end() == 0
+    assert "\x1b]52;c;aXQgb2YgQHJlY2VpcHQudHh0\x07" in screen.raw
+
+
+def test_files_are_named_in_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows an @ is attached where there is such a file, and stays a word where there is none."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("x", "utf-8")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "b.txt").write_text("x", "utf-8")
+    text = "Look at @a.txt, @sub/b.txt and @a.txt; mail ada@shop.example or @nobody"
+    assert mentioned_files(text) == [Path("a.txt"), Path("sub/b.txt")]
+    editor = MessageEditor()
+    for typed, completed in (("see @a", "see @a.txt"), ("@su", "@sub/"), ("@sub/", "@sub/b.txt"), ("@x", "@x")):
+        editor.fill(typed)
+        assert complete_file(editor, "\t")
+        assert editor.text == completed
+    assert not complete_file(editor, "x")

@@ -30,11 +30,15 @@ class Exchange(msgspec.Struct, frozen=True):
 
 
 class Talk(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation: its session, what was said, and the run that has yet to answer, None for none."""
+    """A conversation: its session, what was said, and the run that has yet to answer, None for none.
+
+    `before` is what was said in another session before it, when its last message was undone there.
+    """
 
     session: str
     said: tuple[Exchange, ...] = ()
     live: RunRow | None = None
+    before: tuple[Message, ...] = ()
 
 
 async def find_talk(url: str, user: str, target: str, session: str) -> Talk | None:
@@ -59,8 +63,27 @@ async def find_talk(url: str, user: str, target: str, session: str) -> Talk | No
             session = mine[-1].who.session_id
             messages = [row for row in mine if row.who.session_id == session]
         said = [await _exchange(storage.store, row) for row in messages if row.status.is_final]
+        before = earlier_messages(await read_run(storage.store, messages[0].run_id)) if messages else ()
     live = next((row for row in messages if not row.status.is_final), None)
-    return Talk(session=session, said=tuple(said), live=live)
+    return Talk(session=session, said=tuple(said), live=live, before=before)
+
+
+async def said_before_last(url: str, user: str, session: str) -> tuple[Message, ...]:
+    """Return the messages of a conversation but for its last exchange.
+
+    Raises:
+        HarborageError: the storage cannot be read.
+    """
+    async with open_kept_storage(url) as storage:
+        rows = [row for row in await all_runs(storage.store, _query(user, session)) if row.description == MESSAGE]
+        found: list[Message] = []
+        for number, row in enumerate(row for row in rows[:-1] if row.status.is_final):
+            record = await read_run(storage.store, row.run_id)
+            history = build_history(record)
+            found += [*([] if number else earlier_messages(record)), *messages_of(history, history.finish)]
+        if not found and rows:
+            found += earlier_messages(await read_run(storage.store, rows[0].run_id))
+    return tuple(found)
 
 
 async def last_messages(url: str, user: str, target: str) -> tuple[Message, ...]:
@@ -107,3 +130,23 @@ async def _exchange(store: Store, row: RunRow) -> Exchange:
         ending = ending_of(codec.decode(bytes(end.finish), Finish))
         answer = ending.answer or ending.why
     return Exchange(row.about, printable(str(masked(answer))))
+
+
+def without_last(said: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return the messages of a conversation without the last one of its user, and what came after that."""
+    last = next((at for at in range(len(said) - 1, -1, -1) if said[at].role == "user"), 0)
+    return said[:last]
+
+
+async def spent_in(url: str, user: str, session: str) -> tuple[int, int, int]:
+    """Return how many runs a conversation has, their tokens, and their cost in millionths of a US dollar.
+
+    Raises:
+        HarborageError: the storage cannot be read.
+    """
+    path = database_file(url)
+    if path is not None and not path.exists():
+        return 0, 0, 0
+    async with open_kept_storage(url) as storage:
+        rows = await all_runs(storage.store, _query(user, session))
+    return len(rows), sum(row.tokens for row in rows), sum(row.cost for row in rows)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import getpass
 import os
+import subprocess
 import sys
 import threading
 import traceback
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import msgspec
 from rich.text import Text
@@ -33,6 +35,7 @@ from harborage.cli.session import Session
 from harborage.cli.status import (
     CANCELLED,
     FAILED,
+    WAITING,
     WRONG_USE,
     Ending,
     agent_of,
@@ -47,6 +50,7 @@ from harborage.cli.storage import (
     absolute_url,
     allow_agent,
     artifacts_folder,
+    is_memory,
     open_kept_storage,
     release_expired_leases,
 )
@@ -83,9 +87,14 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     rejects: bool = False
     user: str = ""
     max_steps: int = 0
+    max_calls: int | None = None
+    max_tokens: int | None = None
     max_cost: float | None = None
     deadline_s: float | None = None
     goes_on: bool = False
+    key: str = ""
+    tags: dict[str, str] = {}
+    detaches: bool = False
 
 
 class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,8 +122,11 @@ def execute_run(options: RunOptions, style: Style) -> int:
             messages = asyncio.run(last_messages(options.storage, user, target))
         except HarborageError as error:
             return output.finish(error_ending(error, WRONG_USE, style))
+    if options.detaches and is_memory(options.storage):
+        why = "--detach: a run in memory: ends with its process; leave --storage out, or name a database"
+        return output.finish(failed("WrongUseError", why, WRONG_USE))
     remember_started(target, Path.cwd())
-    mark = new_id()
+    mark = f"key-{quote(options.key, safe='')}" if options.key else new_id()
     session = SessionOptions(
         goal=goal,
         who=Identity("local", user, command_session(mark)),
@@ -126,11 +138,39 @@ def execute_run(options: RunOptions, style: Style) -> int:
         approves=options.approves,
         rejects=options.rejects,
         max_steps=options.max_steps,
+        max_calls=options.max_calls,
+        max_tokens=options.max_tokens,
         max_cost=options.max_cost,
         deadline_s=options.deadline_s,
         messages=messages,
+        key=options.key,
+        tags=options.tags,
+        detaches=options.detaches,
     )
+    if options.detaches:
+        return _run_detached(agent, session, output, style)
     return run_session(agent, session, output, style)
+
+
+def _run_detached(agent: Agent, options: SessionOptions, output: Output, style: Style) -> int:
+    """Start the run, and a process in the background that resumes it; returns the exit code."""
+    try:
+        code, run_id = show_run(agent, options, output, style)
+    except OutputLostError as error:
+        return output.report_lost(error)
+    if run_id and code == WAITING:
+        answers = [name for name, is_given in (("--yes", options.approves), ("--no", options.rejects)) if is_given]
+        words = ["resume", run_id, "--storage", absolute_url(options.storage), *answers]
+        program = "import sys; from harborage.cli.main import main; sys.exit(main())"
+        # No pipe of this process is kept open: who waits for its output must not wait for the run.
+        subprocess.Popen(
+            [sys.executable, "-P", "-c", program, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    return code
 
 
 def run_session(agent: Agent, options: SessionOptions, output: Output, style: Style) -> int:
@@ -144,13 +184,17 @@ def run_session(agent: Agent, options: SessionOptions, output: Output, style: St
         return output.report_lost(error)
 
 
-def show_run(agent: Agent, options: SessionOptions, output: Output, style: Style) -> tuple[int, str]:
+def show_run(
+    agent: Agent, options: SessionOptions, output: Output, style: Style, *, queued: list[str] | None = None
+) -> tuple[int, str]:
     """Start or resume a run and show it until it ends; returns the exit code, and the id of the run if it began.
+
+    `queued` gets the messages that are to follow this answer of a conversation.
 
     Raises:
         OutputLostError: its reader is gone.
     """
-    session = Session(agent, options, output.terminal())
+    session = Session(agent, options, output.terminal(queued))
     watchdog: threading.Timer | None = None
     runner = asyncio.Runner()
     try:

@@ -23,7 +23,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "run": (
             'harborage run "Which files here talk about tides?" --model ollama:qwen3',
-            'harborage run agent.py "Order what runs out" --max-cost 2',
+            'harborage run agent.py "Order what runs out" --cost 2',
             'harborage run agent.py "And the salt, too" --continue',
             'git diff | harborage run reviewer.py "What is risky?" --attach -',
         ),

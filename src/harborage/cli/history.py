@@ -243,7 +243,7 @@ async def _fork_on_server(options: _ForkOptions) -> int:
     from harborage.cli.server_history import fork
 
     if options.max_cost is not None or options.deadline_s is not None:
-        raise WrongUseError("--max-cost and --deadline are for runs of this machine: a server's fork has its run's own")
+        raise WrongUseError("--cost and --seconds are for runs of this machine: a server's fork has its run's own")
     return await fork(
         options.url,
         options.run,

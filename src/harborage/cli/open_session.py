@@ -42,7 +42,8 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     `storage` is where the run is kept, `artifacts` the folder for its artifacts (None: memory), `origin` what is
     recorded so that its agent is found again; `attached` are the user's files. `record` is the row of the run that is
     resumed, None for a new one; `has_attachments` says whether that run has files of the user,
-    `is_message` that the run answers a message of a conversation. `messages` were said before the run.
+    `is_message` that the run answers a message of a conversation. `messages` were said before the run. The same
+    `key` starts one run, `tags` mark it. A session that `detaches` starts its run, and leaves it to another process.
     """
 
     goal: str
@@ -55,8 +56,13 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     approves: bool = False
     rejects: bool = False
     max_steps: int = 0
+    max_calls: int | None = None
+    max_tokens: int | None = None
     max_cost: float | None = None
     deadline_s: float | None = None
+    key: str = ""
+    tags: dict[str, str] = {}
+    detaches: bool = False
     record: RunRow | None = None
     has_attachments: bool = False
     is_message: bool = False

@@ -70,8 +70,8 @@ class Output:
         """Whether a person can be asked in this terminal."""
         return self._is_terminal and not self._style.is_json and can_ask(_STDIN)
 
-    def terminal(self) -> Terminal:
-        """Return the terminal for a session."""
+    def terminal(self, queued: list[str] | None = None) -> Terminal:
+        """Return the terminal for a session; `queued` gets the messages that are to follow the answer."""
         style = self._style
         is_plain = self._console.is_dumb_terminal or bool(os.environ.get("HARBORAGE_PLAIN"))
         is_live = self._is_terminal and not (style.is_json or style.is_quiet or is_plain)
@@ -83,6 +83,8 @@ class Output:
             write=None if self._background is None else self._background.write,
             on_event=self._write_event if style.is_json else None,
             height=lambda: self._console.height,
+            queue=None if queued is None else queued.append,
+            queued=() if queued is None else queued,
         )
 
     def notes(self) -> Screen:
@@ -135,6 +137,9 @@ class Output:
     def _error(self, ending: Ending) -> None:
         if ending.reason == "waiting":
             _write_error(look_of(sys.stderr, os.environ).plain(f"◆ waiting · {printable(ending.why)}"))
+            return
+        if ending.reason == "detached":
+            _write_error(printable(ending.why))
             return
         has_more = ending.is_unexplained and not self._style.has_tracebacks
         _write_error(f"harborage: {printable(ending.message)}{' (--debug shows where)' if has_more else ''}")

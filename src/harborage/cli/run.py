@@ -18,8 +18,10 @@ from harborage.cli.storage import (
     URL_VARIABLE,
     Deadline,
     Debug,
+    MaxCalls,
     MaxCost,
     MaxSteps,
+    MaxTokens,
     RunId,
     ServerUrl,
     StorageUrl,
@@ -43,6 +45,9 @@ _CONTINUE = Parameter(
     help="Go on from the last run of the agent that has ended here: this one knows what was said in it.",
     negative="",
 )
+_KEY = "The same key and goal again is the same run: it is followed, or its result is shown."
+_TAG = "A mark for the run, such as shop=porto, to find it by; may be given several times."
+_DETACH = "Start the run, leave it to a process in the background, and say how to come back to it."
 _OPPOSITES = "--yes and --no are opposites; give one of them"
 Yes: TypeAlias = Annotated[bool, flag("Approve every call that needs approval.")]
 No: TypeAlias = Annotated[bool, flag("Reject every call that needs approval.")]
@@ -60,7 +65,12 @@ def run(
     no: No = False,
     json: Json = False,
     quiet: Quiet = False,
+    detach: Annotated[bool, flag(_DETACH)] = False,
+    key: Annotated[str, Parameter(help=_KEY, show_default=False)] = "",
+    tag: Annotated[list[str] | None, Parameter(help=_TAG, negative="", show_default=False)] = None,
     max_steps: MaxSteps = None,
+    max_calls: MaxCalls = None,
+    max_tokens: MaxTokens = None,
     max_cost: MaxCost = None,
     deadline: Deadline = None,
     user: Annotated[str, Parameter(help="The user whose run it is.", show_default="the one who is signed in")] = "",
@@ -90,9 +100,10 @@ def run(
       6    ended, but calls were rejected without a person
       130  cancelled
     """
-    given = _given_words(words, attach or [])
-    if isinstance(given, str) or (yes and no):
-        return _refuse(given if isinstance(given, str) else _OPPOSITES)
+    given, tags = _given_words(words, attach or []), _tags(tag or [])
+    wrong = given if isinstance(given, str) else tags if isinstance(tags, str) else _OPPOSITES if yes and no else ""
+    if isinstance(given, str) or isinstance(tags, str) or wrong:
+        return _refuse(wrong)
     from harborage.cli.execution import RunOptions, execute_run
     from harborage.cli.output import Style
 
@@ -105,9 +116,14 @@ def run(
         rejects=no,
         user=user,
         max_steps=max_steps or 0,
+        max_calls=max_calls,
+        max_tokens=max_tokens,
         max_cost=max_cost,
         deadline_s=deadline,
         goes_on=continue_,
+        key=key.strip(),
+        tags=tags,
+        detaches=detach,
     )
     return execute_run(options, Style(is_json=json, is_quiet=quiet, has_tracebacks=debug))
 
@@ -122,6 +138,17 @@ def _given_words(words: tuple[str, ...], attach: Sequence[Path]) -> tuple[str, .
         return "standard input is the goal or a file; give the goal, or leave out --attach -"
     text = _piped_text()
     return (*target, text) if text else 'no goal; example: harborage run agent.py "Order 7 arrived broken"'
+
+
+def _tags(given: Sequence[str]) -> dict[str, str] | str:
+    """Return the tags by their names; a text says which of them is none."""
+    tags: dict[str, str] = {}
+    for one in given:
+        name, sign, value = one.partition("=")
+        if not sign or not name.strip():
+            return f"--tag {one}: a tag is NAME=VALUE; example: --tag shop=porto"
+        tags[name.strip()] = value.strip()
+    return tags
 
 
 def _refuse(why: str) -> int:

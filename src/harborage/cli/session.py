@@ -34,6 +34,7 @@ from harborage.cli.status import (
     Ending,
     blocked,
     describe_status,
+    detached,
     ending_of,
     is_blocked,
     is_waiting_for_provider,
@@ -159,6 +160,8 @@ class Session:
             attached = await attach(runtime.artifacts, self._options.who, parts.files)
             run = await self._start_or_resume(parts, began, [ref.id for ref in attached])
             self.run_id = run.id
+            if self._options.detaches:
+                return detached(run.id)
             view = new_view(run.id, began, is_folded=self._folds is not None)
             view.cost_limit = self._options.max_cost
             follower = JournalFollower(parts.store, run.id, self._options.who, may_be_shared=is_shared)
@@ -193,7 +196,9 @@ class Session:
             deadline=None if options.deadline_s is None else began + timedelta(seconds=options.deadline_s),
             input_artifacts=files,
             max_steps=options.max_steps,
-            limits=None if options.max_cost is None else Limits(cost=options.max_cost),
+            limits=Limits(calls=options.max_calls, tokens=options.max_tokens, cost=options.max_cost),
+            key=options.key,
+            tags=options.tags,
             remembers=True if options.is_message else None,
             scope=scope,
             messages=options.messages,

@@ -15,6 +15,7 @@ import msgspec
 
 from harborage import codec
 from harborage.app.project import Origin
+from harborage.cli.handles import LENGTH as HANDLE
 from harborage.cli.text import duration, masked, one_line, plural, printable
 from harborage.errors import HarborageError
 from harborage.llm import LLMError
@@ -129,6 +130,12 @@ def left(run_id: str, reason: str = "") -> Ending:
     else:
         why = f"the run was left; continue with: harborage resume {run_id}"
     return Ending(code=WAITING, reason="left", why=why)
+
+
+def detached(run_id: str) -> Ending:
+    """Return the ending of a command that leaves its run to a process in the background."""
+    why = f"the run goes on in the background; come back: harborage resume {run_id[-HANDLE:]}"
+    return Ending(code=WAITING, reason="detached", why=why)
 
 
 def waiting(subject: str, command: str) -> Ending:

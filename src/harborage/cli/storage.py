@@ -55,14 +55,33 @@ ServerUrl: TypeAlias = Annotated[
 ]
 Debug: TypeAlias = Annotated[bool, flag("Show the traceback of an error.")]
 MaxSteps: TypeAlias = Annotated[
-    int | None, Parameter(help="Limit of steps in all.", validator=Number(gt=0, lte=_MOST_STEPS))
+    int | None,
+    Parameter(
+        name=["--steps", "--max-steps"],
+        help="Limit of steps in all.",
+        validator=Number(gt=0, lte=_MOST_STEPS),
+    ),
+]
+MaxCalls: TypeAlias = Annotated[
+    int | None,
+    Parameter(name="--calls", help="Limit of tool calls, those of its children included.", validator=Number(gt=0)),
+]
+MaxTokens: TypeAlias = Annotated[
+    int | None,
+    Parameter(name="--tokens", help="Limit of tokens of its model calls, in and out.", validator=Number(gt=0)),
 ]
 Deadline: TypeAlias = Annotated[
-    float | None, Parameter(help="Limit of time in seconds.", validator=Number(gt=0, lte=_MOST_SECONDS))
+    float | None,
+    Parameter(
+        name=["--seconds", "--deadline"],
+        help="Limit of time in seconds.",
+        validator=Number(gt=0, lte=_MOST_SECONDS),
+    ),
 ]
 MaxCost: TypeAlias = Annotated[
     float | None,
     Parameter(
+        name=["--cost", "--max-cost"],
         help="Limit of model costs in US dollars, those of its tasks included.",
         validator=Number(gt=0, lte=_MOST_DOLLARS),
     ),
