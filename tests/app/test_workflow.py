@@ -264,6 +264,19 @@ async def test_a_child_is_started_and_awaited_later() -> None:
     assert (await result_of(restock)).output == "written 3"
 
 
+async def test_a_child_that_is_not_awaited_is_said_in_one_line() -> None:
+    """Who takes the start of a child for the child itself is told what to write."""
+    writer = Agent("writer", model=ScriptedLLM(["written"]))
+
+    @workflow
+    async def restock(ctx: WorkflowContext, goal: str) -> str:
+        child: Any = ctx.spawn(writer, "Write")
+        return str(await child.result())
+
+    with pytest.raises(RunFailedError, match=r"write: child = await ctx\.spawn\(writer, …\)"):
+        await result_of(restock)
+
+
 async def test_a_workflow_is_called_by_an_agent_and_by_a_workflow() -> None:
     @workflow
     async def inner(ctx: WorkflowContext, goal: str) -> str:

@@ -331,3 +331,24 @@ def heard(request):
 
 agent = Agent("echo", model=script(heard))
 """
+
+
+def test_a_run_is_detached_found_by_its_key_and_marked(tmp_path: Path, in_pipe: Start) -> None:
+    """It goes on in the background, and the same key and goal is the same run; a tag that is none is refused."""
+    words = ("run", "agent.py", "say hello", "--key", "order-7", "--tag", "shop=porto")
+    first = in_pipe(*words, "--detach")
+    assert first.end() == 5
+    assert (
+        first.err.rstrip()
+        .rpartition("\n")[2]
+        .startswith("the run goes on in the background; come back: harborage resume ")
+    )
+    again = in_pipe(*words)
+    assert again.end() == 0
+    assert again.out == "hello\n"
+    listed = in_pipe("runs", "list", "--json")
+    assert listed.end() == 0
+    assert listed.out.count("\n") == 1
+    refused = in_pipe("run", "agent.py", "x", "--tag", "porto")
+    assert refused.end() == 2
+    assert "a tag is NAME=VALUE" in refused.err

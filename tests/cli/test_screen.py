@@ -159,7 +159,7 @@ def test_a_long_question_scrolls_below_its_title(view: View) -> None:
     assert seen[1] == "? write_file needs your approval"
     assert "row 0" in "\n".join(seen)
     assert "row 29" not in "\n".join(seen)
-    assert re.fullmatch(r"  lines 1 to 13 of \d+ · Space ↑ ↓ scroll · \d+ more before you can approve", seen[-3])
+    assert re.fullmatch(r"  lines 1 to 13 of \d+ · Space scrolls · \d+ more before y", seen[-3])
     assert seen[-1].startswith("write_file? n/e ›")
     assert len(seen) <= 20 - 2
     assert pane.unread.startswith("read it to its end first: Space scrolls; it has ")
@@ -171,7 +171,7 @@ def test_a_long_question_scrolls_below_its_title(view: View) -> None:
     assert seen[1] == "? write_file needs your approval"
     assert pane.press("\x1b[H")
     seen = [line.plain for line in render_region(view, queue, LineEditor(), NOW, 60, height=20)]
-    assert seen[-3].endswith("Space ↑ ↓ scroll")
+    assert seen[-3].endswith("Space scrolls")
     assert seen[-1].startswith("write_file? y/n/e/r ›")
     assert pane.unread == ""
 

@@ -52,6 +52,50 @@ agent = Agent(
     ),
 )
 '''
+FAMILY = '''
+from harborage import Agent, tool
+from harborage.testing import call, script
+
+@tool(effects="read")
+async def search_docs(q: str) -> str:
+    """Search the documents."""
+    return "6 pages"
+
+@tool(effects="read")
+async def fetch_quote(carrier: str) -> str:
+    """Ask a carrier for its price."""
+    if carrier == "Noord":
+        raise ValueError("no price")
+    return "38 euros"
+
+@tool(effects="write", approval="always")
+async def edit_file(path: str, text: str) -> str:
+    """Write a file."""
+    return "written"
+
+TEXT = "\\n".join(f"- line {number} of what changed in this version" for number in range(1, 41))
+
+researcher = Agent(
+    "researcher",
+    description="Compares carriers",
+    tools=[search_docs, fetch_quote],
+    model=script(
+        call("search_docs", q="carriers Lyon"),
+        [call("fetch_quote", carrier="Noord"), call("fetch_quote", carrier="Lumen")],
+        "Lumen, 18 euros less",
+    ),
+)
+agent = Agent(
+    "family",
+    tools=[edit_file],
+    agents=[researcher],
+    model=script(
+        call("researcher", goal="Compare carriers for 40 kg to Lyon"),
+        call("edit_file", path="CHANGELOG.md", text=TEXT),
+        "It is *written*.",
+    ),
+)
+'''
 ADA = {"LOGNAME": "ada", "USER": "ada", "PAGER": "cat"}
 GOAL = "Restock whatever runs out before Friday; under $400"
 
@@ -76,6 +120,7 @@ def screen_of(terminal: Terminal, width: int) -> str:
     text = text.replace("  (T s)", "")  # a moment that took no millisecond is not shown
     text = re.sub(r" {2,}(?=T s|HANDLE)", "  ", text)
     text = re.sub(r", \w*…\)", ", …)", text)  # arguments are cut where the time leaves room
+    text = re.sub(r'="[^"\n]*…\)', '="…)', text)
     # A column is as wide as its widest time, and a goal is cut where the others leave room.
     text = re.sub(r"(?<=[A-Z]{3}) {2,}(?=[A-Z]{4}\b)", "  ", text)
     return re.sub(r"(Restock whatever)[^\n]*…", r"\1…", text)
@@ -110,6 +155,23 @@ def test_a_run_from_its_goal_to_its_answer(
         listing = at_terminal(*words, size=size, **ADA)
         assert listing.end() == 0
         held(name, width, screen_of(listing, width))
+
+
+@WIDTHS
+def test_a_child_and_a_long_question(width: int, at_terminal: Callable[..., Terminal], tmp_path: Path) -> None:
+    """A child is one row; a long question scrolls below its title, and is approved once its end was in view."""
+    (tmp_path / "family.py").write_text(FAMILY, "utf-8")
+    terminal = at_terminal("run", "family.py", GOAL, size=(24, width), **ADA)
+    terminal.expect(" more before y")
+    terminal.expect("edit_file? n/e ›")
+    terminal.type("y\r")
+    terminal.expect("read it to its end first")
+    held("diff", width, re.sub(r"step \d+.*", "step N", screen_of(terminal, width)))
+    terminal.type(" " * 9)
+    terminal.expect("y/n/e/r ›")
+    terminal.type("y\r")
+    assert terminal.end() == 0
+    held("children", width, screen_of(terminal, width))
 
 
 @WIDTHS

@@ -20,6 +20,7 @@ LEAST_HEIGHT: Final = 12
 
 _BESIDE: Final = 6
 _LEAST_ROWS: Final = 3
+_NARROW: Final = 80
 _UP, _DOWN, _PAGE_UP, _PAGE_DOWN, _FIRST, _LAST = "up", "down", "page up", "page down", "first", "last"
 _KEYS: Final = MappingProxyType(
     {
@@ -79,12 +80,13 @@ class Pane:
         self._top = min(self._top, max(0, len(self._lines) - self._page))
         end = min(len(self._lines), self._top + self._page)
         self.is_read = self.is_read or end == len(self._lines)
-        return [*title, *self._lines[self._top : end], self._place(end)]
+        return [*title, *self._lines[self._top : end], self._place(end, width)]
 
-    def _place(self, end: int) -> Text:
-        more = len(self._lines) - end
-        left = "" if self.is_read else f" · {more} more before you can approve"
-        place = f"  lines {self._top + 1} to {end} of {len(self._lines)} · Space ↑ ↓ scroll{left}"
+    def _place(self, end: int, width: int) -> Text:
+        more, is_narrow = len(self._lines) - end, width < _NARROW
+        left = "" if self.is_read else f" · {more} more before {'y' if is_narrow else 'you can approve'}"
+        keys = "Space scrolls" if is_narrow else "Space ↑ ↓ scroll"
+        place = f"  lines {self._top + 1} to {end} of {len(self._lines)} · {keys}{left}"
         return Text(place, style="dim", no_wrap=True, overflow="ellipsis")
 
     @property

@@ -78,17 +78,7 @@ def run(
 ) -> int:
     """Run an agent, or the standard assistant, towards a goal, in this terminal.
 
-    The assistant reads, searches and writes files of this folder, calculates and
-    fetches web pages; it asks before it writes a file, fetches a page, or reads a
-    file that may hold secrets. Without --model it uses the provider whose key is
-    set, else Ollama if it answers, else the embedded model.
-
-    Every step is shown, and you are asked about calls that need approval. What
-    you type is sent to the agent; /help lists more. Ctrl-C cancels, twice stops
-    at once, a third time leaves. 'harborage resume' continues the run.
-
-    Without a terminal a run that needs an answer waits for it, and the last line
-    names the command. The goal is standard input if none is given, or -.
+    What you type is sent to the agent. The goal may come from standard input.
 
     Exit codes:
       0    the goal was reached
@@ -101,9 +91,8 @@ def run(
       130  cancelled
     """
     given, tags = _given_words(words, attach or []), _tags(tag or [])
-    wrong = given if isinstance(given, str) else tags if isinstance(tags, str) else _OPPOSITES if yes and no else ""
-    if isinstance(given, str) or isinstance(tags, str) or wrong:
-        return _refuse(wrong)
+    if isinstance(given, str) or isinstance(tags, str) or (yes and no):
+        return _refuse(given if isinstance(given, str) else tags if isinstance(tags, str) else _OPPOSITES)
     from harborage.cli.execution import RunOptions, execute_run
     from harborage.cli.output import Style
 

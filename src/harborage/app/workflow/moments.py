@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Coroutine, Generator
 from datetime import datetime
 from random import Random
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from harborage.app.workflow.errors import WorkflowInvalidError
 
 
 class Moment:
@@ -44,3 +48,36 @@ class Moment:
         if self._taken[change] and self._changes is None:
             self.marks.append(change)
         return self._taken[change]
+
+
+T = TypeVar("T")
+
+
+class Spawning(Coroutine[Any, Any, T]):
+    """The start of a child, to be awaited; who takes it for the child itself is told so."""
+
+    def __init__(self, code: Coroutine[Any, Any, T], agent: str) -> None:
+        self._code = code
+        self._agent = agent
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._code.__await__()
+
+    def send(self, value: Any, /) -> Any:
+        return self._code.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._code.throw(*error)
+
+    def close(self) -> None:
+        self._code.close()
+
+    if not TYPE_CHECKING:  # checkers refuse such names by themselves
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in {"result", "run_id"}:
+                raise AttributeError(f"ctx.spawn gives what is to be awaited; it has no {name!r}")
+            self._code.close()
+            raise WorkflowInvalidError(
+                f"ctx.spawn({self._agent}, …) is not awaited; write: child = await ctx.spawn({self._agent}, …)"
+            )

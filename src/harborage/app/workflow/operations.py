@@ -13,6 +13,7 @@ from typing_extensions import TypeVar as DefaultTypeVar
 
 from harborage import codec
 from harborage.app.workflow.errors import WorkflowInvalidError
+from harborage.app.workflow.moments import Spawning
 from harborage.planner import AwaitTask, CallParallel, CallTool, SpawnSpec, SpawnTask
 from harborage.planner.answers import AnswerInvalidError, AnswerSchema
 from harborage.runtime.effects.agent_setup import tool_name
@@ -296,13 +297,16 @@ class WorkflowContext(Generic[DepsT]):
             raise _error_of(MODEL, outcome)
         return read(outcome.value)
 
-    async def spawn(self, agent: Agent[Any, T], goal: str) -> Child[T]:
+    def spawn(self, agent: Agent[Any, T], goal: str) -> Coroutine[Any, Any, Child[T]]:
         """Start a run of an agent as a child of this run, and go on; `await child.result()` gives what it gave.
 
         Raises:
             ToolFailedError: it was not started.
-            WorkflowInvalidError: the workflow does not know the agent.
+            WorkflowInvalidError: the workflow does not know the agent, or what this gives is used without `await`.
         """
+        return Spawning(self._spawn(agent, goal), agent.name)
+
+    async def _spawn(self, agent: Agent[Any, T], goal: str) -> Child[T]:
         self._require(tool_name(agent.name), f"@workflow(agents=[{agent.name}])")
         spec = SpawnSpec(description=f"{agent.name}: {goal}"[:200], query=goal, agent=agent.name)
         [outcome] = await Wanted(SpawnTask("background", spec))
