@@ -119,10 +119,10 @@ def screen_of(terminal: Terminal, width: int) -> str:
     text = re.sub(r"\d\d:\d\d(?::\d\d)?|\d{4}-\d\d-\d\d", "TIME", text)
     text = text.replace("  (T s)", "")  # a moment that took no millisecond is not shown
     text = re.sub(r" {2,}(?=T s|HANDLE)", "  ", text)
-    text = re.sub(r", \w*…\)", ", …)", text)  # arguments are cut where the time leaves room
+    text = re.sub(r", ?\w*…\)", ", …)", text)  # arguments are cut where the time leaves room
     text = re.sub(r'="[^"\n]*…\)', '="…)', text)
     # A column is as wide as its widest time, and a goal is cut where the others leave room.
-    text = re.sub(r"(?<=[A-Z]{3}) {2,}(?=[A-Z]{4}\b)", "  ", text)
+    text = re.sub(r"(?<=[A-Z]{3}) {2,}(?=[A-Z]{3,4}\b)", "  ", text)
     return re.sub(r"(Restock whatever)[^\n]*…", r"\1…", text)
 
 
@@ -166,6 +166,7 @@ def test_a_child_and_a_long_question(width: int, at_terminal: Callable[..., Term
     terminal.expect("edit_file? n/e ›")
     terminal.type("y\r")
     terminal.expect("read it to its end first")
+    terminal.expect("edit_file? n/e ›")
     held("diff", width, re.sub(r"step \d+.*", "step N", screen_of(terminal, width)))
     terminal.type(" " * 9)
     terminal.expect("y/n/e/r ›")
