@@ -1,8 +1,9 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 
-import { approvePayload, answerPayload, rejectPayload } from "../../model/approval/answers.ts";
-import { exactLines, rowOffer } from "../../model/approval/exact.ts";
+import { approvePayload, answerPayload, mayClick, rejectPayload } from "../../model/approval/answers.ts";
+import { exactLines, rowOffer, type RowOffer } from "../../model/approval/exact.ts";
+import { isMaskedValue } from "../../model/approval/patch.ts";
 import { activeTime, argsPreview, callNote } from "../../model/bars/rows.ts";
 import { conversationOf, type ConversationItem } from "../../model/conversation.ts";
 import { isEnd } from "../../model/events/run-state.ts";
@@ -142,10 +143,11 @@ function Unfolding(props: { glyph: ComponentChildren; name: string; about: strin
 function CallLine({ call, run, talk }: { call: ToolCall; run: RunView; talk: Conversation }) {
   const state = callState(call.status);
   const pause = openPauses(run).find((one) => one.callId === call.id || (one.token !== "" && one.token === call.pauseToken));
+  const offer = pause?.reason === "approval_required" ? offerOf(pause, call) : null;
   const took = call.startedAt !== null && call.endedAt !== null ? formatDuration(call.endedAt - call.startedAt) : "";
   const isBad = call.status === "failed" || call.status === "unknown";
   const end = pause ? (
-    <Answers pause={pause} call={call} run={run} talk={talk} />
+    <Answers key={pause.token} pause={pause} offer={offer} call={call} run={run} talk={talk} />
   ) : isBad ? (
     <span class={`is-${state.tone} cut`}>{callNote(call)}</span>
   ) : call.status === "open" && call.startedAt !== null ? (
@@ -153,21 +155,20 @@ function CallLine({ call, run, talk }: { call: ToolCall; run: RunView; talk: Con
   ) : (
     took || state.word
   );
-  const isLong = pause && call.args !== undefined && rowOffer({ args: call.args, isCut: call.argsCut !== null, isMasked: call.isMasked }).kind === "approve";
   return (
     <li data-call={call.tool} data-state={call.status}>
-      <Unfolding glyph={<Glyph name={state.glyph} label={state.word} />} name={call.tool} about={isLong ? "" : argsPreview(call)} end={end}>
+      <Unfolding glyph={<Glyph name={state.glyph} label={state.word} />} name={call.tool} about={offer?.kind === "approve" ? "" : argsPreview(call)} end={end}>
         <CallParts call={call} />
       </Unfolding>
-      {isLong && call.args !== undefined && <ExactArguments args={call.args} />}
+      {offer?.kind === "approve" && <code class="line-exact">{offer.text}</code>}
     </li>
   );
 }
 
-/** What a person answers for stands in full, and wraps: it is never cut. */
-function ExactArguments({ args }: { args: Json }) {
-  const offer = rowOffer({ args, isCut: false, isMasked: false });
-  return offer.kind === "approve" ? <code class="line-exact">{offer.text}</code> : null;
+/** The exact arguments that a person answers for: where they are offered, they stand in full, and are what is approved. */
+function offerOf(pause: PauseView, call: ToolCall): RowOffer {
+  const args = pause.args ?? call.args;
+  return rowOffer({ args, isCut: Boolean(pause.argsCut ?? call.argsCut), isMasked: pause.isMasked || call.isMasked || isMaskedValue(args) });
 }
 
 function CallParts({ call }: { call: ToolCall }) {
@@ -195,17 +196,17 @@ function CallParts({ call }: { call: ToolCall }) {
 }
 
 /** Approve stands here only where the exact arguments do; else the page of the call has them. */
-function Answers({ pause, call, run, talk }: { pause: PauseView; call: ToolCall; run: RunView; talk: Conversation }) {
+function Answers({ pause, offer, call, run, talk }: { pause: PauseView; offer: RowOffer | null; call: ToolCall; run: RunView; talk: Conversation }) {
   const [sent, say] = useState(false);
-  const args = pause.args ?? call.args;
-  const offer = rowOffer({ args, isCut: Boolean(pause.argsCut ?? call.argsCut), isMasked: pause.isMasked || call.isMasked });
+  const [shownAt] = useState(Date.now);
   const link = `/inbox/${encodeURIComponent(pause.token)}`;
   if (sent) return <span>Sent</span>;
   const answer = (verb: "approve" | "reject") => {
+    if (!mayClick(shownAt, Date.now())) return;
     say(true);
     void talk.send(run.id, verb, verb === "approve" ? approvePayload(pause.token) : rejectPayload(pause.token));
   };
-  if (pause.reason !== "approval_required" || offer.kind !== "approve") {
+  if (offer?.kind !== "approve") {
     return (
       <ButtonLink small href={link}>
         {pause.reason === "approval_required" ? "Review" : "Resolve"}
