@@ -156,20 +156,24 @@ def test_the_remark_of_a_step_is_written_as_it_is(folds: Folds, view: View) -> N
     assert shown(folds, view, planned(CallTool("look"), "I will look,\nthen order.")) == ["I will look,\nthen order."]
 
 
-def test_an_approved_call_says_by_whom_and_what_was_changed(folds: Folds, view: View) -> None:
-    """The line below the call names the approver, how long it waited, and what was changed; no secret is shown."""
+@pytest.mark.parametrize("is_late", [False, True], ids=["in order", "told after the call began"])
+def test_an_approved_call_says_by_whom_and_what_was_changed(folds: Folds, view: View, is_late: bool) -> None:
+    """The line below the call names the approver, how long it waited, and what was changed; no secret is shown. The
+    record and the events come by two ways, so that the approval may be told after the call."""
     asked = events.ToolApprovalRequestedPayload(
         tool="order", pause_token="p", args_summary={"args": {"count": 20, "token": "***"}, "tool": "order"}
     )
     by = Triple("t", "ben", "s")
-    approved = events.ToolApprovedPayload(tool="order", pause_token="p", by=by)
+    approved = event(
+        EventType.TOOL_APPROVED, events.ToolApprovedPayload(tool="order", pause_token="p", by=by), seconds=8040
+    )
+    began = begun("order", '{"count":12,"token":"s3cret"}', seconds=8040)
     rows = shown(
         folds,
         view,
         planned(CallTool("order")),
         event(EventType.TOOL_APPROVAL_REQUESTED, asked),
-        event(EventType.TOOL_APPROVED, approved, seconds=8040),
-        begun("order", '{"count":12,"token":"s3cret"}', seconds=8040),
+        *((began, approved) if is_late else (approved, began)),
         done("order", "4411", seconds=8041),
     )
     assert rows[0].startswith('✓ 1  order(count=12, token="***")  4411')

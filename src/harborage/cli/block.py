@@ -20,11 +20,15 @@ Shown: TypeAlias = Row | Text
 
 
 class CallLine(msgspec.Struct, kw_only=True):
-    """One call: what it was made with, what came of it, and how far it is as its tool says. `notes` stand below it."""
+    """One call: what it was made with, what came of it, and how far it is as its tool says. `notes` stand below it.
+
+    `args` are in short, `given` are all of them without secrets.
+    """
 
     tool: str
     args: str
     began: datetime
+    given: Any = None
     mark: Mark = Mark.OPEN
     result: str = ""
     ended: datetime | None = None

@@ -89,7 +89,7 @@ def _event(folds: Folds, view: View, event: Event) -> list[Shown]:
             render(view, event)
             asked_for = folds.asked.pop(payload.pause_token, None)
             note = _approval_note(folds, payload, asked_for, cast("datetime", event.occurred_at))
-            folds.approved.setdefault(payload.tool, []).append((note, asked_for.args if asked_for else None))
+            _approved(folds, payload.tool, note, asked_for)
             return []
         case EventType.TOOL_REJECTED:
             render(view, event)
@@ -150,11 +150,21 @@ def _begun(folds: Folds, begun: Begun) -> CallLine:
         shown = brief_args(args)
     except msgspec.DecodeError:
         args, shown = None, one_line(wanted.args.decode(errors="replace"))
-    call = CallLine(tool=printable(wanted.tool, keep=""), args=shown, began=begun.at)
+    call = CallLine(tool=printable(wanted.tool, keep=""), args=shown, began=begun.at, given=masked(args))
     if waiting := folds.approved.get(wanted.tool):
         note, asked = waiting.pop(0)
-        call.notes.append(f"{note}{_changes(asked, masked(args))}" if note else "")
+        call.notes.append(f"{note}{_changes(asked, call.given)}" if note else "")
     return call
+
+
+def _approved(folds: Folds, tool: str, note: str, asked: Asked | None) -> None:
+    """Note an approval at its call; the journal may have told that the call began before the event told of this."""
+    began = [call for step in folds.steps.values() for call in step.calls.values() if call.tool == tool]
+    late = next((one for one in began if asked is not None and one.began >= asked.at and not one.notes), None)
+    if late is None:
+        folds.approved.setdefault(tool, []).append((note, asked.args if asked else None))
+    else:
+        late.notes.append(f"{note}{_changes(asked.args if asked else None, late.given)}")
 
 
 def _ended_call(folds: Folds, run: RunView, entry: Entry) -> list[Shown]:
