@@ -23,7 +23,7 @@ SITE := site
 FOREIGN := tests/foreign/node_modules
 
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate chaos attack soak adapters lint types check bench docs site console console-types console-check package foreign fix lock clean stale
+.PHONY: help run test simulate chaos attack soak adapters lint types check bench docs site console console-types console-check console-test package foreign fix lock clean stale
 export AGENT ASK
 
 help: ## list these jobs
@@ -34,6 +34,9 @@ run: $(VENV)/.core ## run the example agent in this terminal (ASK="…" AGENT=fi
 
 test: $(VENV)/.ready $(FOREIGN)/.ready ## run every test, two at a time (ARGS="-k steering" to narrow it, JOBS=0 for one process)
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal $(ARGS)
+
+console-test: $(VENV)/.ready console ## look at the console in a real browser (needs Debian's chromium)
+	@$(BIN)/pytest -q -n $(JOBS) --dist loadfile tests_console $(ARGS)
 
 foreign: $(FOREIGN)/.ready ## fetch the servers and documents of others that the tests of tools use (needs node with npm)
 

@@ -10,7 +10,7 @@ from zipfile import ZipFile
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-REPOSITORY_ONLY = frozenset({"benchmarks", "hypothesis", "pytest", "tests", "tests_adapters"})
+REPOSITORY_ONLY = frozenset({"benchmarks", "hypothesis", "pytest", "tests", "tests_adapters", "tests_console"})
 
 
 def packages_of(tree: ast.Module) -> Iterator[str]:

@@ -1713,7 +1713,7 @@ export interface ToolContent {
   negotiated_display: Record<string, string>;
 }
 
-/** The answer of `tools.describe`. Schemas are JSON as text, "" for none; `timeout_ms` 0 sets no deadline. */
+/** The answer of `tools.describe`. Schemas are JSON as text, "" for none; `timeout_ms` 0 sets no deadline. `unavailable_reason` says of a tool that no run is offered why it is not. */
 export interface ToolDescribed {
   tool: ToolRow;
   side_effect: string;
@@ -1726,6 +1726,7 @@ export interface ToolDescribed {
   timeout_ms: number;
   loading_mode: string;
   display_modes: Record<string, string>;
+  unavailable_reason: string;
 }
 
 /** Which tools; each list is any-of, `search` a part of name or version. */

@@ -1,6 +1,6 @@
 """Agents to talk to: one writes its answer word by word, one works for long, one says what should never run.
 
-`harborage dev tests/console/play_world.py` serves them.
+`harborage dev tests_console/play_world.py` serves them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from harborage import Agent
 from harborage.llm import CompleteRequest, CompleteResponse
 from harborage.testing.llm import ScriptedLLM, says
-from tests.console.run_world import hostile, shop, slow
+from tests_console.run_world import hostile, shop, slow
 
 PACE_S: Final = 0.06
 ANSWER: Final = (

@@ -1,6 +1,6 @@
 """Agents with something to show in a console: on a scripted model with prices they act, ask, wait and fail.
 
-`harborage dev tests/console/world.py` serves them. What a run is asked decides what it does; see `ASKED`.
+`harborage dev tests_console/world.py` serves them. What a run is asked decides what it does; see `ASKED`.
 """
 
 from __future__ import annotations

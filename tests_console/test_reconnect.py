@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.console.browser import Tab
-from tests.console.served import dev_server
+from tests_console.browser import Tab
+from tests_console.served import dev_server
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

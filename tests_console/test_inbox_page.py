@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.console.browser import Tab
-from tests.console.conftest import OpenTab
-from tests.console.served import DevServer, dev_server
+from tests_console.browser import Tab
+from tests_console.conftest import OpenTab
+from tests_console.served import DevServer, dev_server
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.console.browser import Tab, chromium, missing
-from tests.console.served import DevServer, dev_server
+from tests_console.browser import Tab, chromium, missing
+from tests_console.served import DevServer, dev_server
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -20,7 +20,7 @@ OpenTab = Callable[..., Tab]
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The repository."""
-    return Path(__file__).resolve().parents[2]
+    return Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.console.conftest import OpenTab
+from tests_console.conftest import OpenTab
 
 
 def test_events_arrive_and_are_filtered_by_the_address(tab: OpenTab) -> None:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.console.browser import Tab
-from tests.console.run_world import HOSTILE
-from tests.console.served import ROOT, DevServer, dev_server
+from tests_console.browser import Tab
+from tests_console.run_world import HOSTILE
+from tests_console.served import ROOT, DevServer, dev_server
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
 
-WORLD = ROOT / "tests" / "console" / "run_world.py"
+WORLD = ROOT / "tests_console" / "run_world.py"
 LONG = "Tick a thousand times"
 
 

@@ -1,6 +1,6 @@
 """A development server of the world's agents in a process of its own, and a browser beside it.
 
-python -m tests.console.served            # serves until Ctrl-C, with runs to look at
+python -m tests_console.served            # serves until Ctrl-C, with runs to look at
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Final
 
 from harborage import Identity
 from harborage.client import connect
-from tests.console.world import ASKED
+from tests_console.world import ASKED
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-WORLD: Final = ROOT / "tests" / "console" / "world.py"
+ROOT: Final = Path(__file__).resolve().parents[1]
+WORLD: Final = ROOT / "tests_console" / "world.py"
 DEV: Final = Identity("dev", "dev", "dev")
 _STARTS_WITHIN_S: Final = 60
 

@@ -1,6 +1,6 @@
 """Agents whose runs have everything that a run's page shows: children, approvals, failures, length, hostile values.
 
-`harborage dev tests/console/run_world.py` serves them. The model answers from the conversation alone, so that a
+`harborage dev tests_console/run_world.py` serves them. The model answers from the conversation alone, so that a
 fork and a run that another process carries on get the right turn.
 """
 

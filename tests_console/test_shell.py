@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.console.conftest import OpenTab
+from tests_console.conftest import OpenTab
 
 
 def test_the_keyboard_leads_everywhere(tab: OpenTab) -> None:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.console.browser import Tab
-from tests.console.run_world import HOSTILE
-from tests.console.served import ROOT, DevServer, dev_server
+from tests_console.browser import Tab
+from tests_console.run_world import HOSTILE
+from tests_console.served import ROOT, DevServer, dev_server
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-WORLD = ROOT / "tests" / "console" / "play_world.py"
+WORLD = ROOT / "tests_console" / "play_world.py"
 
 
 @pytest.fixture(scope="module")

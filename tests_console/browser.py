@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+ROOT: Final = Path(__file__).resolve().parents[1]
 BUILD: Final = ROOT / "src" / "harborage" / "server" / "console"
 AXE: Final = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
 _FLAGS: Final = (

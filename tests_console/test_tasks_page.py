@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import expect
 
-from tests.console.conftest import OpenTab
+from tests_console.conftest import OpenTab
 
 
 def test_filters_stand_in_the_address_and_an_address_shows_its_rows(tab: OpenTab) -> None:

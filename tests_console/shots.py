@@ -1,4 +1,4 @@
-"""Pictures of pages of the console, to be looked at: `python -m tests.console.shots /overview /inbox`.
+"""Pictures of pages of the console, to be looked at: `python -m tests_console.shots /overview /inbox`.
 
 Each at two widths and in both themes. URL=http://… takes a server that runs; else one is started with runs to see.
 """
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from playwright.sync_api import Browser
 
-from tests.console.browser import Tab, chromium, missing
-from tests.console.served import dev_server
+from tests_console.browser import Tab, chromium, missing
+from tests_console.served import dev_server
 
 SIZES = ((1280, 800, "light"), (1280, 800, "dark"), (360, 780, "light"), (360, 780, "dark"))
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.console.browser import Tab
-from tests.console.conftest import OpenTab
-from tests.console.served import DevServer
+from tests_console.browser import Tab
+from tests_console.conftest import OpenTab
+from tests_console.served import DevServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
