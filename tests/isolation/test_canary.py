@@ -113,10 +113,10 @@ async def test_every_operation_shows_something_to_its_owner(tmp_path: Path) -> N
 IDENTITY = re.compile(r"\b(Identity|Quadruple|Who|ArtifactScope|PauseRequest|GroupRequest|StateRecord|Filter)\b")
 PUBLIC: Mapping[type, set[str]] = {
     host.Runtime: set(),
-    SessionRegistry: set(),
     SessionMemory: set(),
     coordinator.Coordinator: {"withdraw"},
     # A run or its host calls these for itself, with the identity of the run.
+    SessionRegistry: {"visiting"},
     InProcessTaskRegistry: {"begin_wait", "end_wait", "cancel_children", "settle_group", "mark_paused", "mark_resumed",
                             "register_retain_turn_waiter", "read", "on_ended", "spawn_alone"},
     MemoryStateStore: {"swap"},
