@@ -46,7 +46,7 @@ def worded() -> Iterator[tuple[type[msgspec.Struct], str, type[StrEnum], bool]]:
             value = getattr(package, name)
             if not (isinstance(value, type) and issubclass(value, msgspec.Struct)) or name in MADE:
                 continue
-            hints = typing.get_type_hints(value, localns={"ArtifactStore": Any, "Event": Any})
+            hints = typing.get_type_hints(value, localns={"ArtifactStore": Any, "Event": Any, "InputGiven": Any})
             for field in value.__struct_fields__:
                 for words in enums_in(hints[field]):
                     yield value, field, words, "tuple" in str(hints[field])
