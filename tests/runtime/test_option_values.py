@@ -12,6 +12,7 @@ from harborage.errors import InvalidOptionError
 from harborage.runtime.effects.options import RuntimeOptions
 from harborage.runtime.loop.limits import Limits
 from harborage.sessions import SessionPolicy
+from harborage.tools.sources import ToolLimits
 
 BELOW: Final = timedelta(seconds=-1)
 ZERO: Final = timedelta()
@@ -30,6 +31,8 @@ FIELDS: Final[dict[str, tuple[list[Any], list[Any]]]] = {
     "approval_ttl": ([SECOND], [ZERO, BELOW, 60, None]),
     "token_budget": ([None, 0], [-1, 1.5, "9"]),
     "built_in": ([("a",)], ["calculator", None, (1,)]),
+    "tool_limits": ([ToolLimits()], [None, {}, 5]),
+    "allow_hosts": ([(), ("localhost",)], ["localhost", None, (1,)]),
     "is_parallel_atomic": ([True], ["no", 1, None]),
     "keep_finished": ([0], [-1, 1.5, None]),
     "max_unread_controls": ([1], [0, -1, 1.5, True, None]),

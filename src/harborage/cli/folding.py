@@ -60,7 +60,7 @@ def _entry(folds: Folds, view: View, fact: RecordedEntry) -> list[Shown]:
         case Done(name="plan") as done:
             return _planned(folds, view, done, lines)
         case Begun(name=name) as begun if name.startswith(_TOOL):
-            step = _step(folds, run.step, begun.at)
+            step = _step(folds, run.entry_step, begun.at)
             step.calls[begun.position] = _begun(folds, begun)
             return []
         case Done(name=name) | Failed(name=name) | Cut(name=name) if name.startswith(_TOOL):
@@ -170,7 +170,7 @@ def _approved(folds: Folds, tool: str, note: str, asked: Asked | None) -> None:
 def _ended_call(folds: Folds, run: RunView, entry: Entry) -> list[Shown]:
     step = next((one for one in folds.steps.values() if entry.position in one.calls), None)
     if step is None:
-        step = _step(folds, run.step, entry.at)
+        step = _step(folds, run.entry_step, entry.at)
         tool = printable(str(getattr(entry, "name", ""))[len(_TOOL) :], keep="")
         step.calls[entry.position] = CallLine(tool=tool, args="", began=entry.at)
     _end(step.calls[entry.position], entry)

@@ -69,6 +69,11 @@ class RunView(msgspec.Struct, kw_only=True):
     since: datetime | None = None
     is_folded: bool = False
 
+    @property
+    def entry_step(self) -> int:
+        """The step of the entry that comes: entries come in their order, while events may be ahead of them."""
+        return self.recorded_steps or self.step
+
 
 class View(msgspec.Struct, kw_only=True):
     """The view of all runs of a session.
@@ -258,7 +263,7 @@ def _join(join: JoinSpec | None) -> str:
 
 
 def _spawned(view: View, run: RunView, handle: Any) -> list[Text]:
-    tag = str(run.step)
+    tag = str(run.entry_step)
     if not isinstance(handle, Mapping) or "task_id" not in handle:
         error = handle.get("error", handle) if isinstance(handle, Mapping) else handle
         return [line(run, "✗", "red", f"no task: {one_line(str(error), 400)}", tag=tag, wrap=True)]
@@ -392,7 +397,7 @@ def _task_line(run: RunView, glyph: str, style: str, text: str, tag: str = "") -
 def _tag(run: RunView, position: str) -> str:
     """The step of a call, and its branch if the step has several (positions are `at` or `at.branch.at`)."""
     parts = position.split(".")
-    return str(run.step) if len(parts) < 3 else f"{run.step}.{int(parts[-2]) + 1}"
+    return str(run.entry_step) if len(parts) < 3 else f"{run.entry_step}.{int(parts[-2]) + 1}"
 
 
 def _result(value: Any) -> str:
