@@ -244,7 +244,7 @@ async def test_a_run_of_a_server_is_replayed_and_compared_with_a_fork_of_it(host
     assert (await host.runtime.run(told["run"], who=ADA)).id == told["run"]
     code, out, _ = await typed("fork", run.id, "--at", "1")
     assert code == 0
-    for option in ("--max-cost", "--deadline"):
+    for option in ("--cost", "--seconds"):
         code, _, err = await typed("fork", run.id, "--at", "1", option, "1")
         assert code == 2
         assert option in err
