@@ -60,7 +60,7 @@ OnAttempt = Callable[[int, Exception | None], None]
 """Called after every attempt with its index from 0 and its error or None."""
 
 BetweenAttempts = Callable[[float], AbstractContextManager[object]]
-"""Entered while a call only waits for its next attempt, with how many seconds that is."""
+"""Entered while a call only waits for its next attempt, with how many seconds the peer asked for; 0 if it did not."""
 
 ShowResult = Callable[["ToolResult"], Awaitable[ShownValue]]
 """Returns what the event of a completed call shows of its result."""
@@ -161,7 +161,7 @@ async def run_with_policy(
             return result
         index += 1
         delay_s = max(backoff_ms(effective, index, random()) / 1000, asked_s)
-        with between(delay_s):
+        with between(asked_s):
             await sleep(clock, delay_s)
 
 

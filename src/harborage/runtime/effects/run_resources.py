@@ -207,15 +207,15 @@ class LiveRun(msgspec.Struct, kw_only=True):
         return self.state.steps, call_id(self.state.steps, branch)
 
     @contextmanager
-    def retrying(self, call: StepCall, delay_s: float = 0.0, now: datetime | None = None) -> Iterator[None]:
+    def retrying(self, call: StepCall, asked_s: float = 0.0, now: datetime | None = None) -> Iterator[None]:
         """While a step only waits to try its tool again: what forbids waiting cuts it short, now or later.
 
-        A wait of more than a few seconds from `now` on needs no process: the run may leave memory, and the call is
-        begun again at that time.
+        A wait of more than a few seconds that a peer asked for needs no process: the run may leave memory, and the call
+        is begun again at that time. A policy's own wait stays in this process, which counts the attempts.
         """
         self.between_attempts |= {call.position}
-        if now is not None and delay_s > LONG_WAIT_S:
-            self.retries_at[call.position] = now + timedelta(seconds=delay_s)
+        if now is not None and asked_s > LONG_WAIT_S:
+            self.retries_at[call.position] = now + timedelta(seconds=asked_s)
         self.mailbox.begin_wait()
         yield
         self.retries_at.pop(call.position, None)

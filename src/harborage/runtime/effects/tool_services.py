@@ -238,7 +238,7 @@ def make_call(
         key=live.key(call),
         is_recorded=services.is_recorded,
         tool_context=live.base.tool_context,
-        of_run=OfRun(lambda delay_s: live.retrying(call, delay_s, services.stamp.now()), step, call_id, before),
+        of_run=OfRun(lambda asked_s: live.retrying(call, asked_s, services.stamp.now()), step, call_id, before),
     )
     if not executor.takes_context(wanted):
         return make()
