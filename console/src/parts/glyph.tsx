@@ -1,26 +1,7 @@
 import type { JSX } from "preact";
+import type { Glyph as GlyphName, Tone } from "../model/status.ts";
 
-/** What a glyph stands for. Its shape says it; its colour repeats it. */
-export type GlyphName =
-  | "pending"
-  | "running"
-  | "waiting"
-  | "paused"
-  | "timer"
-  | "question"
-  | "sign-in"
-  | "complete"
-  | "failed"
-  | "cancelled"
-  | "interrupted"
-  | "blocked"
-  | "unknown"
-  | "sent"
-  | "received"
-  | "applied"
-  | "rejected";
-
-export type Tone = "running" | "waiting" | "complete" | "failed" | "unknown" | "idle";
+export type { GlyphName, Tone };
 
 const SHAPES: Record<GlyphName, [tone: Tone, word: string, shape: JSX.Element]> = {
   pending: ["idle", "Pending", <circle cx="7" cy="7" r="5" stroke-width="1.5" stroke-dasharray="2 1.93" />],
