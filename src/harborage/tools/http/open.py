@@ -58,7 +58,7 @@ class OpenHTTP:
         return msgspec.structs.replace(one.descriptor, body=partial(self._call, one.operation))
 
     async def list_tools(self, _who: Quadruple) -> Sequence[ToolDescriptor[Any]]:
-        """Return the tools; nobody has to be asked."""
+        """Return the tools; nothing has to be requested for it."""
         return self._tools
 
     async def aclose(self) -> None:

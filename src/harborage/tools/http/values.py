@@ -1,4 +1,4 @@
-"""What the values of HTTP tools have in common: who calls, headers of the operator, and names that nobody may take."""
+"""What the values of HTTP tools have in common: who calls, headers of the operator, and names that are reserved."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ class Calls:
         """Send a request on a connection; one that a lost session refused is sent once more on a new one.
 
         Raises:
-            IdentityMissingError: it is of nobody; nothing was sent.
+            IdentityMissingError: the call has no identity; nothing was sent.
             ToolError: it failed.
         """
         if not (call.who.tenant_id and call.who.user_id and call.who.session_id):

@@ -87,7 +87,7 @@ class Connection:
         return self._client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     def on_end(self, tell: Callable[[Connection], None]) -> None:
-        """Call `tell` when the connection has ended, whoever ended it."""
+        """Call `tell` when the connection has ended, from either side."""
         self._ends.append(tell)
 
     async def open(self) -> None:

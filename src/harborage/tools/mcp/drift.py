@@ -25,8 +25,8 @@ def difference(server: str, before: RemoteTool, now: RemoteTool) -> str:
     ):
         if old != new:
             changed.append(f"the schema of its {what} was {_shown(old)} and is {_shown(new)}")
-    told = "; ".join(changed) or "the hints that it gives, or what it said to the process that asked, have changed"
-    return cleaned(f"the MCP server {server} has changed the tool {now.name} since it was approved: {told}")
+    found = "; ".join(changed) or "the hints that it gives, or what it said to the process that asked, have changed"
+    return cleaned(f"the MCP server {server} has changed the tool {now.name} since it was approved: {found}")
 
 
 def _shown(schema: object) -> str:

@@ -81,7 +81,7 @@ def _of_other(error: Exception, server: str, tool: str) -> Exception:
 
 def _of_closed(server: str, tool: str, connection: Connection) -> Exception:
     if is_unopened(connection.error):
-        return MCPUnreachableError(server, "nobody takes connections at its address")
+        return MCPUnreachableError(server, "no server accepts connections at its address")
     why = connection.why or "the connection was cut"
     return ToolUnansweredError(f"MCP server {server!r}: {tool}: {why} before it answered")
 
@@ -104,7 +104,7 @@ def why_unopened(error: NotConnectedError, *, server: str, address: str, tail: s
     if isinstance(cause, PermissionError):
         return MCPUnreachableError(server, f"{address}: it may not be started", ErrorClass.PERMANENT)
     if is_unopened(error.__cause__) or isinstance(cause, ConnectionError):
-        return MCPUnreachableError(server, f"nobody takes connections at {address}; is it running?")
+        return MCPUnreachableError(server, f"no server accepts connections at {address}; is it running?")
     if status >= 400:
         return MCPUnreachableError(server, f"{address} answered with the status {status}", _class_of_status(status))
     if isinstance(cause, TimeoutError):

@@ -124,7 +124,7 @@ def _streams(
 
 
 def is_unopened(error: BaseException | None) -> bool:
-    """Whether a connection ended because a request could not even be sent: nobody took it."""
+    """Whether a connection ended because a request could not even be sent: the server was not reachable."""
     if isinstance(error, BaseExceptionGroup):
         return bool(error.exceptions) and all(map(is_unopened, error.exceptions))
     return isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)

@@ -42,7 +42,7 @@ class MCP:
     `headers` and `env` are secrets, `auth` is how the server knows the caller. `share_identity` sends it the tenant,
     user and session of each run. `elicitation` lets it ask people, within `elicitation_timeout` where the question
     lives on a connection; `sampling` ("off", "ask", "allow") lets it use the agent's model, for `sampling_tokens` at
-    most. `roots` are folders that it is told of. `connections` are those that calls with effects take, one each; 1 is
+    most. `roots` are folders that are named to it. `connections` are those that calls with effects take, one each; 1 is
     for a server that keeps what it knows in its process. `pin` offers no tool that has changed since its first use
     until an admin accepts it. `allow_hosts` are private hosts, as `host:port`, that addresses from the server may name.
 

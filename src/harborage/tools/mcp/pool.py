@@ -1,7 +1,7 @@
 """The connections to one server for those who share its credentials: one that reads share, and some for one call each.
 
-The official library never connects again. Here whoever needs a connection makes a new one, not sooner after a failure
-than the backoff says, and one that was lost is made again in the background.
+The official library never connects again. Here a caller that needs a connection makes a new one, not sooner after a
+failure than the backoff says, and one that was lost is made again in the background.
 """
 
 from __future__ import annotations

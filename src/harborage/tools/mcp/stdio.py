@@ -98,7 +98,7 @@ class _Reading:
         """Return the next message.
 
         Raises:
-            EndOfStream: there is none; `on_end` was told why.
+            EndOfStream: there is none; `on_end` was called with the reason.
         """
         while not self._is_closed:
             try:
@@ -186,7 +186,7 @@ async def stdio_transport(
     """Start a program, and give the streams of its messages; at the end of the block the program has ended.
 
     It gets the short safe environment of the official library and `env` above it. `most` are the bytes of one line;
-    `on_end` is told why there are no more messages.
+    `on_end` is called with the reason why there are no more messages.
 
     Raises:
         OSError: it cannot be started.

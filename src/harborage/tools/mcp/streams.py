@@ -2,7 +2,7 @@
 
 The library refuses a whole page for one tool with a bad schema, starts a task for each notification, and forgets what a
 connection ended of. Here such a tool is taken out of its page and named, progress and news go straight to where they
-are wanted, and the end of the connection is told.
+are wanted, and the end of the connection is reported.
 """
 
 from __future__ import annotations
@@ -98,11 +98,11 @@ class Watch:
         return True
 
     def _progressed(self, params: dict[str, Any]) -> None:
-        told = self.progress.get(str(params.get("progressToken")))
+        report = self.progress.get(str(params.get("progressToken")))
         done, total, text = params.get("progress"), params.get("total"), params.get("message")
-        if told is None or not _is_number(done):
+        if report is None or not _is_number(done):
             return
-        told(done, total if _is_number(total) else None, text if isinstance(text, str) else "")
+        report(done, total if _is_number(total) else None, text if isinstance(text, str) else "")
 
 
 def _ignored(why: str) -> None:
